@@ -36,7 +36,9 @@ const PICTURES: usize = 25 * SECONDS;
 
 /// A server that records. One at a time: it pins its cores.
 struct Fixture {
-    rtsp: Rtsp,
+    /// Until it is dropped.
+    rtsp: Option<Rtsp>,
+    serving: tokio::task::JoinHandle<()>,
     /// Where recordings go; none where no client may record.
     store: Option<Store>,
     engine: Engine,
@@ -83,9 +85,13 @@ impl Fixture {
         let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0"));
         let listener = listener.expect("a port");
         let address = listener.local_addr().expect("bound");
-        runtime.spawn(rtsp.clone().serve(listener));
-        let runtime = Some(runtime);
-        Self { rtsp, store, engine, address, runtime, dir, _turn: turn }
+        let serving = runtime.spawn(rtsp.clone().serve(listener));
+        let (rtsp, runtime) = (Some(rtsp), Some(runtime));
+        Self { rtsp, serving, store, engine, address, runtime, dir, _turn: turn }
+    }
+
+    fn rtsp(&self) -> &Rtsp {
+        self.rtsp.as_ref().expect("it is there until the fixture is dropped")
     }
 
     fn url(&self, name: &str) -> String {
@@ -126,7 +132,7 @@ impl Fixture {
     fn title(&self, name: &str) -> Vec<u8> {
         let end = Instant::now() + PATIENCE;
         while !self.file(name).exists() {
-            assert!(Instant::now() < end, "{:?}", self.rtsp.all());
+            assert!(Instant::now() < end, "{:?}", self.rtsp().all());
             std::thread::sleep(Duration::from_millis(20));
         }
         fs::read(self.file(name)).expect("a title")
@@ -141,13 +147,18 @@ impl Fixture {
 
 impl Drop for Fixture {
     fn drop(&mut self) {
-        if let Some(runtime) = self.runtime.take() {
-            runtime.block_on(self.rtsp.close());
-            if let Some(store) = self.store.take() {
-                runtime.block_on(store.close());
+        let Some(runtime) = self.runtime.take() else { return };
+        runtime.block_on(async {
+            if let Some(rtsp) = self.rtsp.take() {
+                rtsp.close().await;
             }
-            runtime.shutdown_timeout(PATIENCE);
-        }
+            // A store waits for all that could still record.
+            self.serving.abort();
+            if let Some(store) = self.store.take() {
+                store.close().await;
+            }
+        });
+        runtime.shutdown_timeout(PATIENCE);
     }
 }
 
@@ -208,7 +219,7 @@ fn gstreamer_records(name: &str, pipeline: impl Fn(&str) -> String) -> String {
         let name = format!("{attempt}-{name}");
         let pipeline = pipeline(&name);
         let out = Command::new("timeout")
-            .args(["--kill-after=5", "40", "gst-launch-1.0"])
+            .args(["--kill-after=5", "20", "gst-launch-1.0"])
             .args(pipeline.split_whitespace())
             .output();
         let out = out.expect("gst-launch-1.0 is there: package gstreamer1.0-tools");
@@ -536,7 +547,7 @@ fn numbered(nth: u8, source: u32) -> (Vec<u8>, Vec<u8>) {
 fn s11_d01_a_recording_by_udp_is_of_who_announced_and_is_stored_when_that_one_is_silent() {
     const SOURCE: u32 = 9;
     let fixture = Fixture::new(anyone);
-    fixture.rtsp.end_after(SECOND.times(3));
+    fixture.rtsp().end_after(SECOND.times(3));
     let mut client = fixture.connect();
     let url = fixture.url("silent.ts");
     assert_eq!(client.announce(&url, SDP).0, 200);
@@ -565,12 +576,12 @@ fn s11_d01_a_recording_by_udp_is_of_who_announced_and_is_stored_when_that_one_is
         if fixture.file("silent.ts").exists() {
             break;
         }
-        assert!(Instant::now() < end, "{:?}", fixture.rtsp.all());
+        assert!(Instant::now() < end, "{:?}", fixture.rtsp().all());
         stranger.send_to(&numbered(nth, SOURCE).1, ("127.0.0.1", rtp)).ok();
         stranger.send_to(&report, ("127.0.0.1", rtcp)).ok();
         std::thread::sleep(Duration::from_millis(100));
     }
-    assert_eq!(fixture.rtsp.counters().silent_sessions(), 1);
+    assert_eq!(fixture.rtsp().counters().silent_sessions(), 1);
     let came = fixture.title("silent.ts");
     assert!(came == sent, "{} of {} bytes", came.len(), sent.len());
     assert_eq!(client.ask("GET_PARAMETER", &url, &session, "").0, 454);

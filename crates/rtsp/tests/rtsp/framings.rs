@@ -66,6 +66,7 @@ fn r10_packets_of_192_and_204_bytes_are_played_paused_and_sought_in_without_what
         assert!(all[..at] == fixture.title[..at], "{stride}: the title's own packets");
         jumps::is_marked(&all[..at], &all[at..]);
         assert!(is_tail(&fixture.title, &all[at..]), "{stride}: the end of the title");
+        assert_eq!(client.order("TEARDOWN", &session).status, 200);
         fixture.wait_for_peace();
     }
 }
