@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use crate::step::{Remark, Step};
+use crate::step::{Act, Remark, Step, Turn};
 use crate::suite::{self, Extent};
 use crate::workspace::{Workspace, run};
-use crate::{clients, crash, deny, tidy};
+use crate::{apart, clients, crash, deny, tidy};
 
 /// How long the gate may take on two cores. Exceeding it is reported, it does not fail the gate:
 /// a slow neighbour is no defect of the tree.
@@ -21,7 +21,7 @@ const BUDGET: Duration = Duration::from_secs(25 * 60);
 const QUICK_BUDGET: Duration = Duration::from_secs(10 * 60);
 
 /// From the cheapest and most often wrong to the longest. What waits for disks begins before what
-/// computes.
+/// computes, and most of what computes is done while tests wait.
 const STEPS: [Step; 12] = [
     step("setup", "programs that the tests need", clients::set_up),
     step("fmt", "format", format),
@@ -29,15 +29,10 @@ const STEPS: [Step; 12] = [
     step("clippy", "lints", lint),
     step("build", "build without the features of tests", build),
     step("test", "unit and integration tests", test),
-    Step {
-        name: "crash",
-        title: "a thousand power failures",
-        act: crash::check_apart,
-        waits: true,
-    },
-    step("loom", "interleavings of the rings", interleave),
-    step("sim", "a minute of simulation seeds", simulate),
-    step("mutants", "deliberate mistakes for the simulator to find", hunt),
+    beside("crash", "a thousand power failures", crash::check),
+    background("sim", "a minute of simulation seeds", simulate),
+    background("mutants", "deliberate mistakes for the simulator to find", hunt),
+    background("loom", "interleavings of the rings", interleave),
     step("doc", "documentation", document),
     step("deny", "licences, bans, sources, advisories", deny::check),
 ];
@@ -73,23 +68,31 @@ pub(crate) fn run_quick(workspace: &Workspace) -> Result<()> {
 
 fn run_steps(workspace: &Workspace, steps: &[Step], budget: Duration) -> Result<()> {
     let begin = Instant::now();
+    let is_background = |step: &&Step| step.turn == Turn::Background;
     let rows = std::thread::scope(|scope| {
-        let mut waiting = Vec::new();
+        let mut others = Vec::new();
         let mut rows = Vec::new();
-        for step in steps {
-            if step.waits {
-                waiting.push(scope.spawn(|| run_step(workspace, step)));
+        for step in steps.iter().filter(|step| !is_background(step)) {
+            if step.turn == Turn::Beside {
+                others.push(scope.spawn(|| vec![run_step(workspace, step)]));
                 continue;
             }
             let row = run_step(workspace, step);
-            let stop = row.result.is_err() && step.name == "setup";
+            let is_set_up = step.name == "setup";
+            let stop = row.result.is_err() && is_set_up;
             rows.push(row);
             if stop {
                 break;
             }
+            if is_set_up {
+                others.push(scope.spawn(|| {
+                    let background = steps.iter().filter(is_background);
+                    background.map(|step| run_step(workspace, step)).collect()
+                }));
+            }
         }
-        let ended = waiting.into_iter().map(|step| step.join().expect("a step does not panic"));
-        rows.extend(ended);
+        let ended = others.into_iter().map(|steps| steps.join().expect("a step does not panic"));
+        rows.extend(ended.flatten());
         rows
     });
     println!("\n{}", table(&rows, begin.elapsed(), budget));
@@ -110,7 +113,10 @@ fn run_steps(workspace: &Workspace, steps: &[Step], budget: Duration) -> Result<
 fn run_step(workspace: &Workspace, step: &Step) -> Row {
     println!("\n=== {}: {}", step.name, step.title);
     let started = Instant::now();
-    let result = (step.act)(workspace);
+    let result = match step.turn {
+        Turn::Foreground => (step.act)(workspace),
+        turn => apart::run_apart(workspace, step.name, turn).map(|()| None),
+    };
     let row = Row { name: step.name, took: started.elapsed(), result };
     println!("=== {}: {} after {}", row.name, row.verdict(), seconds(row.took));
     if let Err(error) = &row.result {
@@ -119,12 +125,16 @@ fn run_step(workspace: &Workspace, step: &Step) -> Row {
     row
 }
 
-const fn step(
-    name: &'static str,
-    title: &'static str,
-    act: fn(&Workspace) -> Result<Remark>,
-) -> Step {
-    Step { name, title, act, waits: false }
+const fn step(name: &'static str, title: &'static str, act: Act) -> Step {
+    Step { name, title, act, turn: Turn::Foreground }
+}
+
+const fn beside(name: &'static str, title: &'static str, act: Act) -> Step {
+    Step { turn: Turn::Beside, ..step(name, title, act) }
+}
+
+const fn background(name: &'static str, title: &'static str, act: Act) -> Step {
+    Step { turn: Turn::Background, ..step(name, title, act) }
 }
 
 struct Row {

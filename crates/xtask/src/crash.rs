@@ -4,9 +4,6 @@
 //! disks, and kills it; and it sees that the same replay finds out a server and writers that are
 //! wrong. What a cut is, and who must survive it, is the bench's own business.
 
-use std::fs::{self, File};
-use std::process::Stdio;
-
 use anyhow::Result;
 
 use crate::host;
@@ -26,24 +23,7 @@ const GATE: [&[&str]; 4] = [
 /// where it can be told to, and in writers of a few lines.
 const WRONG: &str = "--subject=tactus-folders,tactus-sizes,fsync-rename,chunks-size,fsync-retried";
 
-/// The gate's step beside others: a process whose output is printed when it ends.
-pub(crate) fn check_apart(workspace: &Workspace) -> Result<Remark> {
-    let said = workspace.target.join("crash.log");
-    let out = File::create(&said)?;
-    let mut command = workspace.command("timeout");
-    // Not by its path: the build step may have replaced this program.
-    let own = format!("/proc/{}/exe", std::process::id());
-    command.args(["--kill-after=10s", PATIENCE, &own, "crash"]);
-    command.stdin(Stdio::null()).stdout(out.try_clone()?).stderr(out);
-    let result = run(&mut command);
-    println!("{}", String::from_utf8_lossy(&fs::read(&said)?));
-    result.map(|()| None)
-}
-
-/// Upper bound of the time of the step.
-const PATIENCE: &str = "30m";
-
-/// The step alone.
+/// The step of the gate.
 pub(crate) fn check(workspace: &Workspace) -> Result<Remark> {
     build(workspace)?;
     for arguments in GATE {

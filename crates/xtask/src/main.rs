@@ -9,6 +9,7 @@ mod workspace;
 
 mod step;
 
+mod apart;
 mod host;
 
 mod bench;

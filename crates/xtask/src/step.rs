@@ -11,10 +11,25 @@ pub(crate) struct Step {
     /// What it is, for its header.
     pub(crate) title: &'static str,
     /// Does it.
-    pub(crate) act: fn(&Workspace) -> Result<Remark>,
-    /// Mostly waits: the steps after it run meanwhile.
-    pub(crate) waits: bool,
+    pub(crate) act: Act,
+    /// When it runs.
+    pub(crate) turn: Turn,
 }
+
+/// When a step runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Turn {
+    /// After the step before it.
+    Foreground,
+    /// The same, but the steps after it run meanwhile: it mostly waits.
+    Beside,
+    /// From the set-up on, one after the other, in processor time that all other steps leave idle:
+    /// it mostly computes.
+    Background,
+}
+
+/// Does a step.
+pub(crate) type Act = fn(&Workspace) -> Result<Remark>;
 
 /// What a step wants said about itself in the table.
 pub(crate) type Remark = Option<String>;

@@ -40,6 +40,7 @@ impl IdleTime {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Ticks {
     all: u64,
+    /// With the time of processes in the background, which any other process takes from them.
     /// Without the time in which a processor waited for a disk: more processes would wait, too.
     idle: u64,
 }
@@ -52,7 +53,7 @@ fn read() -> Option<Ticks> {
 fn parse(text: &str) -> Option<Ticks> {
     let line = text.lines().next()?.strip_prefix("cpu ")?;
     let ticks: Vec<u64> = line.split_whitespace().map_while(|tick| tick.parse().ok()).collect();
-    Some(Ticks { all: ticks.get(..8)?.iter().sum(), idle: ticks[3] })
+    Some(Ticks { all: ticks.get(..8)?.iter().sum(), idle: ticks[1] + ticks[3] })
 }
 
 fn is_idle(before: Option<Ticks>, now: Option<Ticks>) -> bool {
@@ -72,6 +73,14 @@ mod tests {
         assert!(is_idle(Some(busy), parse("cpu  150 0 100 1050 750 0 10 40")), "50 of 200");
         assert!(!is_idle(Some(busy), parse("cpu  100 0 50 1049 851 0 10 40")), "49 of 200");
         assert!(!is_idle(Some(busy), Some(busy)), "no time has passed");
+    }
+
+    #[test]
+    fn time_of_steps_in_the_background_is_as_good_as_idle() {
+        let busy = parse("cpu  100 20 50 1000 700 0 10 40 0 0").unwrap();
+        assert_eq!(busy, Ticks { all: 1920, idle: 1020 });
+        assert!(is_idle(Some(busy), parse("cpu  175 60 125 1010 700 0 10 40")), "40 and 10 of 200");
+        assert!(!is_idle(Some(busy), parse("cpu  175 59 126 1010 700 0 10 40")), "39 and 10");
     }
 
     #[test]
