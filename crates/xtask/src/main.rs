@@ -60,7 +60,7 @@ enum Task {
     Test,
     /// All interleavings of the rings and the arena
     Loom,
-    /// A minute of simulation seeds
+    /// Worlds of the simulator: those that once broke a promise, and fresh ones
     Sim,
     /// Deliberate mistakes, nine of ten of which the simulator must find
     Mutants,

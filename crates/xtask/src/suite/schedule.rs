@@ -75,7 +75,6 @@ const LONG: &[(&str, &str, u32)] = &[
     ("program", "rtsp_matrix::gstreamer_gets_every_byte_to_the_end_in_both_versions", 98),
     ("program", "rtsp_matrix::ffmpeg_decodes_every_frame_of_a_movie", 96),
     ("program", "conformance::every_scale_is_clean", 63),
-    ("past_seeds", "seeds_that_once_broke_a_promise_keep_it", 58),
     ("program", "rtsp_matrix::gstreamer_does_so_too_in_two", 58),
     (
         "program",
