@@ -49,6 +49,7 @@ pub mod read_ahead;
 pub mod split;
 
 pub mod cycle_choice;
+pub mod local;
 
 pub mod path;
 pub mod range;

@@ -1,8 +1,9 @@
 //! Memory shared between the threads of Tactus, without decisions.
 //!
 //! Values go through single-producer rings ([`spsc`]), bytes through the block arena ([`arena`]),
-//! facts through counters ([`counter`]), and a token ([`token`]) wakes a sleeping thread. This
-//! crate has all `unsafe` code that needs no system call, and all of it runs under loom
+//! facts through counters ([`counter`]), and a token ([`token`]) wakes a sleeping thread. Messages
+//! to and from other processes go through [`shared`]. This crate has all `unsafe` code that needs
+//! no system call, and all of it runs under loom
 //! (`RUSTFLAGS="--cfg loom" cargo test -p tactus-ring --release`). Nothing here allocates after its
 //! constructor, waits, or reads a clock.
 
@@ -14,3 +15,5 @@ pub mod spsc;
 pub mod token;
 
 pub mod arena;
+
+pub mod shared;

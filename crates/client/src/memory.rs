@@ -1,0 +1,110 @@
+//! The memory that a client and the server share: a sealed memory file, mapped by both.
+//!
+//! Promise: the file never shrinks, so a mapped page never disappears under the other side.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
+
+use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags};
+use tactus_ring::shared::SharedMemory;
+
+/// A mapping of a memory file.
+pub struct Mapping {
+    base: NonNull<u8>,
+    len: usize,
+}
+
+/// Makes a memory file of `len` zero bytes, and seals its length.
+///
+/// # Errors
+/// What the kernel says.
+pub fn create(len: usize) -> io::Result<OwnedFd> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let file = rustix::fs::memfd_create("tactus-client", flags)?;
+    rustix::fs::ftruncate(&file, len as u64)?;
+    rustix::fs::fcntl_add_seals(&file, SEALS)?;
+    Ok(file)
+}
+
+impl Mapping {
+    /// Maps all of a sealed memory file for reading and writing.
+    ///
+    /// # Errors
+    /// `EINVAL` if its length is not sealed or is not `len`, otherwise what the kernel says.
+    pub fn new(file: BorrowedFd<'_>, len: usize) -> io::Result<Self> {
+        let sealed = rustix::fs::fcntl_get_seals(file)?;
+        let is_whole = rustix::fs::fstat(file)?.st_size as u64 == len as u64;
+        if !sealed.contains(SEALS) || !is_whole {
+            return Err(Errno::INVAL.into());
+        }
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        let flags = MapFlags::SHARED | MapFlags::POPULATE;
+        // SAFETY: the kernel chooses a free address, so no existing memory changes.
+        let mapped = unsafe {
+            rustix::mm::mmap(std::ptr::null_mut(), len, access, flags, file.as_fd(), 0)
+        }?;
+        let base = NonNull::new(mapped.cast()).expect("the kernel maps nothing at address zero");
+        Ok(Self { base, len })
+    }
+}
+
+// SAFETY: its own mapping, aligned to a page by the kernel, of a file that cannot shrink; unmapped
+// by `drop` only.
+unsafe impl SharedMemory for Mapping {
+    fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+
+    fn len(&self) -> usize {
+        self.len
+    }
+}
+
+// SAFETY: it owns its mapping, and hands out an address, never references.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is this value's own, and all borrows of it have ended.
+        let unmapped = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len) };
+        debug_assert!(unmapped.is_ok(), "a whole mapping can be unmapped");
+    }
+}
+
+const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_sides_see_the_same_bytes_and_nobody_can_take_them_away() {
+        let file = create(8192).unwrap();
+        let (one, other) = (map(&file, 8192).unwrap(), map(&file, 8192).unwrap());
+        // SAFETY: in bounds of a mapping that only this test touches.
+        unsafe { one.base().as_ptr().add(8191).write_volatile(7) };
+        // SAFETY: as above.
+        assert_eq!(unsafe { other.base().as_ptr().add(8191).read_volatile() }, 7);
+        assert_eq!(rustix::fs::ftruncate(&file, 4096), Err(Errno::PERM));
+        assert_eq!(rustix::fs::ftruncate(&file, 16384), Err(Errno::PERM));
+    }
+
+    #[test]
+    fn a_file_that_could_shrink_or_has_another_length_is_not_mapped() {
+        let file = create(8192).unwrap();
+        assert!(map(&file, 4096).is_err());
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let open = rustix::fs::memfd_create("open", flags).unwrap();
+        rustix::fs::ftruncate(&open, 8192).unwrap();
+        assert!(map(&open, 8192).is_err());
+    }
+
+    fn map(file: &OwnedFd, len: usize) -> io::Result<Mapping> {
+        Mapping::new(file.as_fd(), len)
+    }
+}

@@ -1,0 +1,110 @@
+//! Messages of the Unix socket: one JSON object in each packet, a reply for each request, in order.
+//!
+//! The memory and the doorbell come as descriptors with [`Reply::Welcome`].
+
+use serde::{Deserialize, Serialize};
+
+/// Limit of a message in bytes.
+pub const MESSAGE_MAX: usize = 64 << 10;
+
+/// From a program to the server.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Request {
+    /// The first message. Answered by [`Reply::Welcome`].
+    Hello {
+        /// The version of the protocol.
+        version: u32,
+        /// Bytes of data that the program would like to share.
+        data: u64,
+    },
+    /// Opens a title for reading. Answered by [`Reply::Opened`].
+    Open {
+        /// Its path, as in HTTP.
+        title: String,
+    },
+    /// Closes a title. Answered by [`Reply::Closed`] when no request for it is under way.
+    Close {
+        /// The number from [`Reply::Opened`].
+        handle: u32,
+    },
+    /// Asks for facts about a title or a directory. Answered by [`Reply::Stat`].
+    Stat {
+        /// Its path, as in HTTP.
+        title: String,
+    },
+    /// Lists a directory. Answered by [`Reply::List`].
+    List {
+        /// Its path, as in HTTP.
+        directory: String,
+        /// Only the names behind this one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        after: Option<String>,
+    },
+}
+
+/// From the server to a program.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reply {
+    /// The program is connected. With two descriptors: the memory and the program's end of the
+    /// doorbell.
+    Welcome {
+        /// The version of the protocol.
+        version: u32,
+        /// Bytes of the memory, with its rings.
+        memory: u64,
+        /// Titles that may be open at once.
+        handles: u32,
+        /// Requests that may be under way at once; further ones wait in the ring.
+        requests: u32,
+    },
+    /// A title is open.
+    Opened {
+        /// What requests in the ring name it by.
+        handle: u32,
+        /// The facts.
+        stat: Stat,
+    },
+    /// A title is closed.
+    Closed,
+    /// The facts.
+    Stat(Stat),
+    /// A part of a directory, by name.
+    List {
+        /// The entries.
+        entries: Vec<Entry>,
+        /// There are more behind the last one.
+        more: bool,
+    },
+    /// The request was refused.
+    Error {
+        /// The error number.
+        errno: u32,
+        /// The reason as text.
+        message: String,
+    },
+}
+
+/// Facts about a title or a directory.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Stat {
+    /// Whether it is a directory.
+    pub is_directory: bool,
+    /// Its length in bytes; zero for a directory.
+    pub len: u64,
+    /// When it was changed, in nanoseconds since 1970.
+    pub modified: i64,
+    /// Its own rate in bits per second, if it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate: Option<u64>,
+}
+
+/// One name of a directory.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Entry {
+    /// The name.
+    pub name: String,
+    /// The facts.
+    pub stat: Stat,
+}
