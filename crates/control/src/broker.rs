@@ -79,6 +79,7 @@ pub use refusal::{RESOURCES, Refusal, Refusals};
 pub use scheduled_reader::ScheduledReader;
 pub use senders::SenderCores;
 pub use spec::DeliverySpec;
+pub use stream_table::TitleFile;
 pub use succession::{Admission, Overlap, Succession};
 pub use viewer::{Device, Party, Viewer};
 
@@ -268,6 +269,14 @@ impl Broker {
     /// The use of every resource.
     pub fn levels(&self) -> Vec<Level> {
         self.shared.table().ledger.levels().collect()
+    }
+
+    /// A title and the files by which the engine reads it, for one reader without a delivery.
+    ///
+    /// # Errors
+    /// If file descriptors are exhausted.
+    pub fn title_file(&self, title: &Arc<OpenTitle>) -> io::Result<TitleFile> {
+        TitleFile::open(title, &self.shared.rules).map_err(io::Error::from_raw_os_error)
     }
 
     /// How many more streams whose own rate is `rate` would be admitted from `volume`.

@@ -22,13 +22,16 @@ use std::thread::JoinHandle;
 
 use tactus_core::ledger::Ledger;
 use tactus_core::units::Bytes;
-use tactus_engine::assembly::{self, Control, Counters, PacketSetup, Placement, Setup};
+use tactus_engine::assembly::{
+    self, Control, Counters, Local, LocalSetup, PacketSetup, Placement, Setup,
+};
 use tactus_engine::cores::Core;
 use tactus_engine::link::Patience;
-use tactus_engine::message::{PacketClass, Report};
+use tactus_engine::message::{LocalReport, PacketClass, Report};
 use tactus_notation::Auto;
 use tactus_ring::spsc::Consumer;
 use tactus_sys::disk::pages::FillerRights;
+use tactus_sys::file::CachedFiles;
 use tactus_sys::probe;
 use tactus_sys::tcp::TcpLink;
 use tactus_sys::thread::{self, AbortOnPanic};
@@ -40,6 +43,7 @@ use crate::engine::host::{CoreHost, Rights, Wakers};
 use crate::engine::stalls::CoreThread;
 use crate::engine::volume::WritePathHost;
 use crate::engine::watchdog::Watch;
+use crate::local::LocalClients;
 use crate::placement::{self, CorePlan, Job};
 use crate::settings::EngineSettings;
 
@@ -59,6 +63,8 @@ pub struct Engine {
     pub broker: Broker,
     /// The servers' counters.
     pub counters: Counters,
+    /// Local clients, if there may be any.
+    pub local: Option<LocalClients>,
     /// Each volume's write path; none for a volume without uploads.
     pub write_paths: Vec<Option<WritePath>>,
     /// Whether each volume's disk answers.
@@ -135,6 +141,11 @@ pub fn start(settings: &EngineSettings) -> io::Result<Engine> {
                 .map(|class| PacketClass { parent: class.parent, class: class.paced() })
                 .collect(),
         }),
+        local: (settings.local_clients > 0).then(|| LocalSetup {
+            clients: settings.local_clients,
+            port: Box::new(CachedFiles),
+            waker: Box::new(Wakers(vec![report_waker.clone()])),
+        }),
         streams: settings.memory.streams_max,
         patience: Patience {
             behind_max: settings.slow_reader.behind_max,
@@ -148,7 +159,7 @@ pub fn start(settings: &EngineSettings) -> io::Result<Engine> {
         report_waker: Box::new(Wakers(vec![report_waker.clone()])),
     };
     let (cores, control) = assembly::assemble(setup);
-    let Control { commands, reports, write_paths: ends, classes, counters } = control;
+    let Control { commands, reports, write_paths: ends, local, classes, counters } = control;
 
     let stopping = Arc::new(AtomicBool::new(false));
     let started = start_cores(cores, &plan, settings, &stopping, &mut degraded)?;
@@ -183,6 +194,12 @@ pub fn start(settings: &EngineSettings) -> io::Result<Engine> {
         counters: Arc::clone(&counters.streams),
         degradations: degradations.clone(),
     });
+    let (local, local_reports) = local
+        .map(|Local { commands, reports }| {
+            let waker = Box::new(Wakers(started.wakers.clone()));
+            (LocalClients::new(commands, settings.local_clients, waker), reports)
+        })
+        .unzip();
     let mut threads = started.threads;
     let watch = Watch::new(&counters.disks, &facts, tactus_sys::clock::now());
     let watchdog = watch.watchdog();
@@ -196,7 +213,8 @@ pub fn start(settings: &EngineSettings) -> io::Result<Engine> {
         tactus_sys::clock::now(),
     );
     let watches = Watches { watchdog: watch, degradation, learning, gauge, stalls: stalling };
-    threads.push(start_reports(broker.clone(), reports, watches, sleeper, stop)?);
+    let all_reports = Reports { broker: broker.clone(), reports, local: local.clone().zip(local_reports) };
+    threads.push(start_reports(all_reports, watches, sleeper, stop)?);
     let (mut write_paths, mut answering) = (vec![], vec![]);
     for pair in shares.into_iter().zip(ends) {
         let (Some(share), Some(end)) = pair else {
@@ -217,6 +235,7 @@ pub fn start(settings: &EngineSettings) -> io::Result<Engine> {
     Ok(Engine {
         broker,
         counters,
+        local,
         write_paths,
         watchdog,
         degradations,
@@ -278,6 +297,7 @@ fn placement_of(plan: &[CorePlan], volumes: usize) -> Placement {
         delivery: place(Job::Delivery, 0),
         links: (0..placement::links(plan)).map(|link| place(Job::Link, link)).collect(),
         packets: place(Job::Packets, 0),
+        file: place(Job::File, 0),
     }
 }
 
@@ -336,9 +356,26 @@ struct Watches {
     stalls: stalls::Watch,
 }
 
-fn start_reports(
+/// What the engine reports, and to whom.
+struct Reports {
     broker: Broker,
-    mut reports: Consumer<Report>,
+    reports: Consumer<Report>,
+    local: Option<(LocalClients, Consumer<LocalReport>)>,
+}
+
+impl Reports {
+    fn handle(&mut self) {
+        self.broker.handle_reports(&mut self.reports);
+        if let Some((clients, reports)) = &mut self.local {
+            while let Some(report) = reports.pop() {
+                clients.handle(report);
+            }
+        }
+    }
+}
+
+fn start_reports(
+    mut reports: Reports,
     mut watches: Watches,
     mut sleeper: Sleeper,
     stopping: Arc<AtomicBool>,
@@ -347,14 +384,14 @@ fn start_reports(
         let _vital = AbortOnPanic;
         let mut next = tactus_sys::clock::now();
         while !stopping.load(Ordering::Acquire) {
-            broker.handle_reports(&mut reports);
+            reports.handle();
             let now = tactus_sys::clock::now();
-            watches.learning.look(now, &broker);
+            watches.learning.look(now, &reports.broker);
             if now >= next {
                 next = now + watchdog::LOOK;
                 watches.watchdog.look(now);
-                watches.degradation.look(now, &broker);
-                watches.gauge.look(now, &broker);
+                watches.degradation.look(now, &reports.broker);
+                watches.gauge.look(now, &reports.broker);
                 watches.stalls.look(now);
             }
             sleeper.wait_until(Some(next.min(now + learning::LOOK)));

@@ -18,6 +18,9 @@ pub mod access;
 pub mod measure;
 
 pub mod broker;
+
+pub mod local;
+
 pub mod engine;
 
 pub mod generated;

@@ -19,6 +19,8 @@ pub enum Job {
     Link,
     /// Sends datagrams.
     Packets,
+    /// Serves local clients.
+    File,
 }
 
 /// One server: its job, and its index among the servers with this job.
@@ -48,7 +50,8 @@ pub fn servers(volumes: u16, links: u16) -> Vec<ServerName> {
     let of_links = (0..links).map(|index| named(Job::Link, index));
     let delivery = std::iter::once(named(Job::Delivery, 0));
     let packets = std::iter::once(named(Job::Packets, 0));
-    of_volumes.chain(delivery).chain(of_links).chain(packets).collect()
+    let file = std::iter::once(named(Job::File, 0));
+    of_volumes.chain(delivery).chain(of_links).chain(packets).chain(file).collect()
 }
 
 /// The number of link servers of a placement: at least one.
@@ -61,8 +64,8 @@ pub fn links(placement: &[CorePlan]) -> usize {
 ///
 /// - one: everything on it, together with the control side;
 /// - two or three: all servers on the last one, apart from the control side;
-/// - four or more: sending (delivery, link, packets) on the last, reading (disks, blocks) on the
-///   one before; the control side has all others. The first processor has no server because it
+/// - four or more: sending (delivery, link, packets) on the last, reading (disks, blocks, file) on
+///   the one before; the control side has all others. The first processor has no server because it
 ///   takes most interrupts;
 /// - eight or more: a quarter of the processors send, up to four, each with a link server.
 pub fn default_placement(cpus: &[u32], volumes: u16) -> Vec<CorePlan> {
@@ -70,7 +73,7 @@ pub fn default_placement(cpus: &[u32], volumes: u16) -> Vec<CorePlan> {
         [] => vec![CorePlan { cpu: 0, servers: servers(volumes, 1) }],
         [rest @ .., reading, sending] if cpus.len() >= 4 => {
             let links = (cpus.len() / 4).clamp(1, LINKS_MAX);
-            let reads = |s: &ServerName| matches!(s.job, Job::Disk | Job::Block);
+            let reads = |s: &ServerName| matches!(s.job, Job::Disk | Job::Block | Job::File);
             let is_first = |s: &ServerName| s.job != Job::Link || s.index == 0;
             let all = servers(volumes, links as u16);
             let (read, send): (Vec<_>, Vec<_>) = all.into_iter().partition(reads);
@@ -126,6 +129,14 @@ pub fn complete(mut placement: Vec<CorePlan>, volumes: u16) -> Result<Vec<CorePl
         // Files from before the packet server existed: it shares the core of the link.
         core.servers.push(packets);
     }
+    let file = ServerName { job: Job::File, index: 0 };
+    let block = ServerName { job: Job::Block, index: 0 };
+    if !written.contains(&file)
+        && let Some(core) = placement.iter_mut().find(|core| core.servers.contains(&block))
+    {
+        // The same for the file server, which shares the core of the blocks.
+        core.servers.push(file);
+    }
     let written: Vec<_> = placement.iter().flat_map(|plan| &plan.servers).copied().collect();
     if let Some(missing) = all.iter().find(|name| !written.contains(name)) {
         return Err(format!("`{missing}` has no core; add it to the servers of one"));
@@ -149,6 +160,7 @@ impl fmt::Display for ServerName {
             Job::Link if self.index == 0 => return f.write_str("link"),
             Job::Link => "link",
             Job::Packets => return f.write_str("packets"),
+            Job::File => return f.write_str("file"),
         };
         write!(f, "{job}.{}", self.index)
     }
@@ -168,6 +180,7 @@ impl FromStr for ServerName {
             "delivery" => Job::Delivery,
             "link" => Job::Link,
             "packets" => Job::Packets,
+            "file" => Job::File,
             _ => return Err(unknown(text)),
         };
         let has_several = matches!(job, Job::Disk | Job::Block | Job::Link);
@@ -177,7 +190,9 @@ impl FromStr for ServerName {
 }
 
 fn unknown(text: &str) -> String {
-    format!("`{text}` is not a server; write disk.0, block.0, delivery, link, link.1 or packets")
+    format!(
+        "`{text}` is not a server; write disk.0, block.0, delivery, link, link.1, packets or file"
+    )
 }
 
 #[cfg(test)]

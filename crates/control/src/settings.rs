@@ -41,6 +41,8 @@ pub struct EngineSettings {
     pub connections_max: u32,
     /// Whether titles may be sent as datagrams.
     pub sends_datagrams: bool,
+    /// Most local clients at once; zero: none.
+    pub local_clients: u16,
 }
 
 impl Default for EngineSettings {
@@ -59,6 +61,7 @@ impl Default for EngineSettings {
             start_burst: SECOND,
             connections_max: 10_000,
             sends_datagrams: false,
+            local_clients: 0,
         }
     }
 }

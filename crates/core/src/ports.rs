@@ -278,6 +278,15 @@ pub trait PacketPort: Send {
     fn read(&mut self, now: MonoTime, part: FilePart, into: &mut [u8]) -> Result<(), i32>;
 }
 
+/// The page cache, read by copies.
+pub trait FilePort: Send {
+    /// Copies a part of a file, which the page cache must hold, into memory of the same length.
+    ///
+    /// # Errors
+    /// The error number, if the file has lost these bytes.
+    fn read(&mut self, part: FilePart, into: &mut [u8]) -> Result<(), i32>;
+}
+
 /// Wakes the other side of a ring, if it sleeps.
 pub trait Waker: Send {
     /// Wakes. Costs a system call only if the other side sleeps.

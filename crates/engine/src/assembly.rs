@@ -9,24 +9,28 @@ use std::sync::Arc;
 use tactus_core::cost::RESIDENT_WINDOW;
 use tactus_core::cycle::{CycleLimits, GROUP_MAX, Learning, WritePathLimits};
 use tactus_core::disk_model::DiskModel;
-use tactus_core::ports::{DiskPort, LinkPort, PacketPort, Waker};
+use tactus_core::ports::{DiskPort, FilePort, LinkPort, PacketPort, Waker};
 use tactus_core::units::{BitRate, Bytes, Nanos, SECOND};
 use tactus_ring::arena::ArenaOwner;
 use tactus_ring::counter::{Counter, Histogram, Snapshot};
 use tactus_ring::spsc::{Consumer, Producer, ring};
 
-use crate::block::{BlockRings, BlockServer};
+use crate::block::{BlockRings, BlockServer, Requester};
 use crate::cores::Core;
 use crate::counters::{
     BlockCounters, ClassCounters, CoreCounters, DeliveryCounters, DiskCounters, LinkCounters,
-    PacketCounters, StreamCounters,
+    FileCounters, PacketCounters, StreamCounters,
 };
 use crate::delivery::{DeliveryParts, DeliveryServer, LinkEnd, Links, VolumeLimits, VolumeParts};
 use crate::disk::{self, DiskRings, DiskServer, ProbeSetup};
 use crate::egress::Memory;
+use crate::file::{FileParts, FileServer, FileVolume, PLACES_OF_CLIENT};
 use crate::internal::{FromLink, ToLink};
 use crate::link::{LinkParts, LinkServer, Patience};
-use crate::message::{ClassChange, Command, PacketClass, Report, WriteAnswer, WriteRequest};
+use crate::message::{
+    ClassChange, Command, HANDLES_MAX, LocalCommand, LocalReport, PacketClass, Report, WriteAnswer,
+    WriteRequest,
+};
 use crate::packets::{PacketParts, PacketServer};
 use crate::server::Server;
 
@@ -93,6 +97,8 @@ pub struct Placement {
     pub links: Vec<usize>,
     /// The packet server, if there is one.
     pub packets: usize,
+    /// The file server, if there is one.
+    pub file: usize,
 }
 
 impl Placement {
@@ -106,12 +112,12 @@ impl Placement {
             _ => 1 + volume % (cores - 1),
         };
         let disks: Vec<_> = (0..volumes).map(of_disk).collect();
-        Self { blocks: disks.clone(), disks, delivery: 0, links: vec![0], packets: 0 }
+        Self { blocks: disks.clone(), disks, delivery: 0, links: vec![0], packets: 0, file: 0 }
     }
 
     /// Number of cores in use.
     pub fn cores(&self) -> usize {
-        let single = [&self.delivery, &self.packets];
+        let single = [&self.delivery, &self.packets, &self.file];
         let all = self.disks.iter().chain(&self.blocks).chain(&self.links).chain(single);
         all.max().map_or(0, |last| last + 1)
     }
@@ -125,6 +131,8 @@ pub struct Setup<D, L> {
     pub links: Vec<L>,
     /// The network path of datagrams; `None` if none are sent.
     pub packets: Option<PacketSetup>,
+    /// What local clients need; `None` if there are none.
+    pub local: Option<LocalSetup>,
     /// Slots of the stream table.
     pub streams: u32,
     /// When a peer counts as too slow.
@@ -133,6 +141,25 @@ pub struct Setup<D, L> {
     pub placement: Placement,
     /// Woken when there are reports.
     pub report_waker: Box<dyn Waker>,
+}
+
+/// Local clients.
+pub struct LocalSetup {
+    /// Clients at once. Each may hold [`PLACES_OF_CLIENT`] places of each volume, which the ledger
+    /// must not grant to streams.
+    pub clients: u16,
+    /// Reads the page cache.
+    pub port: Box<dyn FilePort>,
+    /// Woken when there are reports.
+    pub waker: Box<dyn Waker>,
+}
+
+/// The control side's end of the file server.
+pub struct Local {
+    /// Clients and their titles: room for everything that can be sent without a report between.
+    pub commands: Producer<LocalCommand>,
+    /// Results of the commands.
+    pub reports: Consumer<LocalReport>,
 }
 
 /// A network path for datagrams.
@@ -155,6 +182,8 @@ pub struct Control {
     pub reports: Consumer<Report>,
     /// Each volume's write path.
     pub write_paths: Vec<Option<WritePath>>,
+    /// Local clients, if there may be any.
+    pub local: Option<Local>,
     /// Changes of the limits of datagram classes: room for one change of each class.
     pub classes: Producer<ClassChange>,
     /// The counters of the servers.
@@ -176,6 +205,8 @@ pub struct Counters {
     pub links: Vec<Arc<LinkCounters>>,
     /// The packet server.
     pub packets: Arc<PacketCounters>,
+    /// The file server.
+    pub file: Arc<FileCounters>,
     /// Each class of its link.
     pub classes: Arc<[ClassCounters]>,
     /// Each slot of the stream table.
@@ -205,7 +236,7 @@ where
     D: DiskPort + Send + 'static,
     L: LinkPort + Send + 'static,
 {
-    let Setup { volumes, links, packets, streams, patience, placement, report_waker } = setup;
+    let Setup { volumes, links, packets, local, streams, patience, placement, report_waker } = setup;
     let streams = streams as usize;
     let places: usize = volumes.iter().map(|volume| volume.keeper.places() as usize).sum();
     // Streams of pinned titles share blocks, so there may be more leases than places.
@@ -220,6 +251,7 @@ where
         delivery: Arc::clone(&delivery_counters),
         links: links.iter().map(|_| Arc::default()).collect(),
         packets: Arc::default(),
+        file: Arc::default(),
         classes: packets
             .iter()
             .flat_map(|packets| &packets.classes)
@@ -233,17 +265,20 @@ where
     let mut parts = vec![];
     let mut memories = vec![];
     let mut write_paths = vec![];
+    let mut file_volumes = vec![];
+    let clients = local.as_ref().map(|local| local.clients);
     for (at, volume) in volumes.into_iter().enumerate() {
         assert!(
             volume.cycle.0.is_multiple_of(SECOND.0) || SECOND.0.is_multiple_of(volume.cycle.0),
             "a cycle divides a second or is a multiple of one"
         );
-        let generated = assemble_volume(volume, leases, &mut counters);
+        let generated = assemble_volume(volume, leases, clients, &mut counters);
         placed.push((placement.disks[at], generated.disk));
         placed.push((placement.blocks[at], generated.block));
         parts.push(generated.part);
         memories.push(generated.memory);
         write_paths.push(generated.write_path);
+        file_volumes.extend(generated.file_volume);
     }
     // For each stream: a start, the stop of its grant, a stop of all streams, an interleaved
     // message, an extension of a growing title, and a deferral with its end.
@@ -301,6 +336,11 @@ where
     for (core, link) in link_servers {
         placed.push((core, link));
     }
+    let local = local.map(|local| {
+        let (server, end) = assemble_local(local, file_volumes, &counters);
+        placed.push((placement.file, Box::new(server)));
+        end
+    });
     for (core, server) in placed {
         cores[core].place(server);
     }
@@ -309,7 +349,7 @@ where
             core.look_at_least_every = LOOK;
         }
     }
-    (cores, Control { commands, reports, write_paths, classes, counters })
+    (cores, Control { commands, reports, write_paths, local, classes, counters })
 }
 
 /// The rings between the delivery server and one link: the delivery server's end, and the link's.
@@ -328,11 +368,13 @@ struct GeneratedSession {
     part: VolumeParts,
     memory: Memory,
     write_path: Option<WritePath>,
+    file_volume: Option<FileVolume>,
 }
 
 fn assemble_volume<D: DiskPort + Send + 'static>(
     volume: VolumeSetup<D>,
     wants: usize,
+    clients: Option<u16>,
     counters: &mut Counters,
 ) -> GeneratedSession {
     let places = volume.keeper.places() as usize;
@@ -341,9 +383,11 @@ fn assemble_volume<D: DiskPort + Send + 'static>(
     let block_counters = Arc::new(BlockCounters::default());
     counters.disks.push(Arc::clone(&disk_counters));
     counters.blocks.push(Arc::clone(&block_counters));
+    let local_places = usize::from(clients.unwrap_or(0)) * PLACES_OF_CLIENT as usize;
+    let all_wants = wants + local_places;
     // For each want: a read or a promotion, the commit of its round, a drop, and a commit when a
     // dropped block is read again after all.
-    let (to_disk, disk_requests) = ring(4 * wants + 1);
+    let (to_disk, disk_requests) = ring(4 * all_wants + 1);
     let (disk_filled, filled) = ring(places + 1);
     // For each want: the want, its end and a return. There are at most as many commits as wants.
     let (to_block, requests) = ring(4 * wants + 1);
@@ -372,9 +416,17 @@ fn assemble_volume<D: DiskPort + Send + 'static>(
     let rings =
         DiskRings { requests: disk_requests, filled: disk_filled, write_path: disk_write_path };
     let disk = DiskServer::new(volume.port, limits, rings, probe, disk_counters);
-    let rings = BlockRings { requests, answers, disk: to_disk, filled };
+    let mut requesters = vec![Requester { requests, answers }];
+    let file_volume = clients.map(|_| {
+        // For each place: its want, the commit of it, and its return.
+        let (to_block, requests) = ring(4 * local_places + 1);
+        let (answers, from_block) = ring(local_places + 1);
+        requesters.push(Requester { requests, answers });
+        FileVolume { block, memory: volume.memory.clone(), to_block, from_block }
+    });
+    let rings = BlockRings { requesters, disk: to_disk, filled };
     let view = volume.memory.view().cloned();
-    let block_server = BlockServer::new(volume.keeper, view, wants, rings, block_counters);
+    let block_server = BlockServer::new(volume.keeper, view, all_wants, rings, block_counters);
     GeneratedSession {
         disk: Box::new(disk),
         block: Box::new(block_server),
@@ -385,7 +437,33 @@ fn assemble_volume<D: DiskPort + Send + 'static>(
         },
         memory: volume.memory,
         write_path,
+        file_volume,
     }
+}
+
+fn assemble_local(
+    setup: LocalSetup,
+    volumes: Vec<FileVolume>,
+    counters: &Counters,
+) -> (FileServer, Local) {
+    let LocalSetup { clients, port, waker } = setup;
+    let clients = usize::from(clients);
+    // For each client: its beginning and its end, and for each handle its opening and its closing;
+    // in the other direction also that it is broken.
+    let each = clients * (2 * HANDLES_MAX as usize + 2) + 1;
+    let (commands, server_commands) = ring(each);
+    let (server_reports, reports) = ring(each);
+    let counters = Arc::clone(&counters.file);
+    let server = FileServer::new(FileParts {
+        clients,
+        volumes,
+        port,
+        commands: server_commands,
+        reports: server_reports,
+        waker,
+        counters,
+    });
+    (server, Local { commands, reports })
 }
 
 fn assemble_write_path(setup: WritePathSetup) -> (disk::WritePath, WritePath) {

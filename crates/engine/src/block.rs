@@ -25,7 +25,7 @@ use crate::internal::{BlockRequest, FromBlock, Round, ToBlock, ToDisk};
 use crate::pool::{List, Pool};
 use crate::server::Server;
 
-/// The owner of one arena, between one delivery server and one disk server.
+/// The owner of one arena, between the servers that want its blocks and one disk server.
 pub struct BlockServer {
     keeper: ArenaOwner,
     /// The bytes of the blocks; `None` if only the port sees and compares them.
@@ -33,9 +33,8 @@ pub struct BlockServer {
     index: Index,
     recency: Recency,
     places: Vec<Slot>,
-    waiters: Pool<u32>,
-    requests: Consumer<ToBlock>,
-    answers: Producer<FromBlock>,
+    waiters: Pool<Waiter>,
+    requesters: Vec<Requester>,
     disk: Producer<ToDisk>,
     filled: Consumer<BlockReadEnd>,
     counters: Arc<BlockCounters>,
@@ -79,17 +78,30 @@ struct Fill {
     job: Job,
     /// All waiters are best effort.
     best_effort: bool,
-    /// Tokens to answer when the block is filled. The read uses the file of the first one, so
-    /// abandoned tokens also stay until the disk has answered.
+    /// Whom to answer when the block is filled. The read uses the file of the first one, so
+    /// abandoned wants also stay until the disk has answered.
     waiters: List,
     /// Number of waiters that have not been abandoned.
     wanting: u32,
 }
 
-/// The rings of a block server.
-pub(crate) struct BlockRings {
+/// A want to answer.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Waiter {
+    /// The number of its requester.
+    requester: usize,
+    token: u32,
+}
+
+/// The rings to and from one server that wants blocks.
+pub(crate) struct Requester {
     pub(crate) requests: Consumer<ToBlock>,
     pub(crate) answers: Producer<FromBlock>,
+}
+
+/// The rings of a block server.
+pub(crate) struct BlockRings {
+    pub(crate) requesters: Vec<Requester>,
     pub(crate) disk: Producer<ToDisk>,
     pub(crate) filled: Consumer<BlockReadEnd>,
 }
@@ -111,8 +123,7 @@ impl BlockServer {
             recency: Recency::new(places),
             places: vec![Slot::default(); places as usize],
             waiters: Pool::new(waiters),
-            requests: rings.requests,
-            answers: rings.answers,
+            requesters: rings.requesters,
             disk: rings.disk,
             filled: rings.filled,
             counters,
@@ -120,7 +131,8 @@ impl BlockServer {
         }
     }
 
-    fn handle_want(&mut self, want: BlockRequest) {
+    fn handle_want(&mut self, requester: usize, want: BlockRequest) {
+        let waiter = Waiter { requester, token: want.token };
         let key = Key { title: want.title, block: want.block };
         let content = Content { len: want.len, sum: want.sum };
         let found = self.index.find(key);
@@ -130,16 +142,16 @@ impl BlockServer {
                 self.supersede(key, place);
             }
             self.counters.misses.add(1);
-            let fill = self.fill_of(want);
+            let fill = self.fill_of(waiter, want);
             self.begin_fill(Some(key), fill);
             return;
         };
         self.counters.hits.add(1);
         let State::Filling(fill) = &mut self.places[place as usize].state else {
-            self.lend(place, want.token);
+            self.lend(place, waiter);
             return;
         };
-        self.waiters.push_back(&mut fill.waiters, want.token);
+        self.waiters.push_back(&mut fill.waiters, waiter);
         fill.wanting += 1;
         fill.best_effort &= want.best_effort;
         if want.deadline < mutant!(PromotionForgotten, MonoTime(0), fill.job.deadline) {
@@ -168,13 +180,13 @@ impl BlockServer {
         self.keeper.evict(BlockRef { place, generation: entry.generation });
     }
 
-    /// Has the disk drop a read when its last waiter has gone. An answer on its way to the delivery
-    /// server is not recalled.
-    fn handle_abandon(&mut self, token: u32, key: Key) {
+    /// Has the disk drop a read when its last waiter has gone. An answer on its way to the requester
+    /// is not recalled.
+    fn handle_abandon(&mut self, gone: Waiter, key: Key) {
         let Some(place) = self.index.find(key) else { return };
         let State::Filling(fill) = &mut self.places[place as usize].state else { return };
-        // The token may have been answered, and the block may be read again for other waiters.
-        if !self.waiters.iter(&fill.waiters).any(|&waiter| waiter == token) {
+        // The want may have been answered, and the block may be read again for other waiters.
+        if !self.waiters.iter(&fill.waiters).any(|&waiter| waiter == gone) {
             return;
         }
         fill.wanting -= 1;
@@ -184,7 +196,7 @@ impl BlockServer {
         }
     }
 
-    fn fill_of(&mut self, want: BlockRequest) -> Fill {
+    fn fill_of(&mut self, waiter: Waiter, want: BlockRequest) -> Fill {
         let transfer = Transfer {
             direction: Direction::Read,
             block: ports::BlockRef { place: u32::MAX, generation: 0 },
@@ -196,7 +208,7 @@ impl BlockServer {
         };
         let job = Job { transfer, deadline: want.deadline, position: want.position };
         let mut waiters = List::default();
-        self.waiters.push_back(&mut waiters, want.token);
+        self.waiters.push_back(&mut waiters, waiter);
         let content = Content { len: want.len, sum: want.sum };
         Fill { content, job, best_effort: want.best_effort, waiters, wanting: 1 }
     }
@@ -275,11 +287,12 @@ impl BlockServer {
             self.tell_disk(ToDisk::Commit(Round::Stream));
             return;
         }
-        while let Some(token) = self.waiters.pop_front(&mut fill.waiters) {
-            self.answer(match unfilled {
+        while let Some(Waiter { requester, token }) = self.waiters.pop_front(&mut fill.waiters) {
+            let answer = match unfilled {
                 BlockReadError::Fault(DiskFault(errno)) => FromBlock::Failed { token, errno },
                 BlockReadError::Dropped => FromBlock::Dropped { token },
-            });
+            };
+            self.answer(requester, answer);
         }
     }
 
@@ -299,21 +312,21 @@ impl BlockServer {
         let entry = &mut self.places[place as usize];
         entry.state = State::Leased;
         let mut is_lent = false;
-        while let Some(token) = self.waiters.pop_front(waiters) {
+        while let Some(waiter) = self.waiters.pop_front(waiters) {
             is_lent = true;
-            self.lend(place, token);
+            self.lend(place, waiter);
         }
         assert!(is_lent, "somebody has asked for it");
     }
 
-    fn lend(&mut self, place: u32, token: u32) {
+    fn lend(&mut self, place: u32, waiter: Waiter) {
         let entry = &mut self.places[place as usize];
         if matches!(entry.state, State::Idle) {
             self.recency.remove(place);
             entry.state = State::Leased;
         }
         let lease = self.keeper.lend(BlockRef { place, generation: entry.generation });
-        self.answer(FromBlock::Ready { token, lease });
+        self.answer(waiter.requester, FromBlock::Ready { token: waiter.token, lease });
     }
 
     fn handle_return(&mut self, lease: Lease) {
@@ -329,8 +342,8 @@ impl BlockServer {
         self.recency.push_back(place);
     }
 
-    fn answer(&mut self, answer: FromBlock) {
-        let pushed = self.answers.push(answer);
+    fn answer(&mut self, requester: usize, answer: FromBlock) {
+        let pushed = self.requesters[requester].answers.push(answer);
         assert!(pushed.is_ok(), "the ring holds an answer for every want");
     }
 
@@ -355,14 +368,16 @@ impl Server for BlockServer {
             any = true;
             self.handle_filled(filled);
         }
-        while let Some(request) = self.requests.pop() {
-            any = true;
-            match request {
-                ToBlock::Want(want) => self.handle_want(want),
-                ToBlock::Return(lease) => self.handle_return(lease),
-                ToBlock::Commit(round) => self.commit(round),
-                ToBlock::Abandon { token, title, block } => {
-                    self.handle_abandon(token, Key { title, block });
+        for requester in 0..self.requesters.len() {
+            while let Some(request) = self.requesters[requester].requests.pop() {
+                any = true;
+                match request {
+                    ToBlock::Want(want) => self.handle_want(requester, want),
+                    ToBlock::Return(lease) => self.handle_return(lease),
+                    ToBlock::Commit(round) => self.commit(round),
+                    ToBlock::Abandon { token, title, block } => {
+                        self.handle_abandon(Waiter { requester, token }, Key { title, block });
+                    }
                 }
             }
         }

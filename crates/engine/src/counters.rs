@@ -106,6 +106,23 @@ pub struct BlockCounters {
     pub leased: Counter,
 }
 
+/// The file server.
+#[derive(Default)]
+pub struct FileCounters {
+    /// Local clients.
+    pub clients: Counter,
+    /// Requests taken.
+    pub requests: Counter,
+    /// Requests that cannot be.
+    pub refused: Counter,
+    /// Bytes copied to clients.
+    pub bytes: Counter,
+    /// Blocks that had to be asked for.
+    pub wants: Counter,
+    /// Times that a sleeping client was rung for.
+    pub rings: Counter,
+}
+
 /// One delivery server.
 #[derive(Default)]
 pub struct DeliveryCounters {

@@ -18,6 +18,7 @@ pub mod egress;
 pub mod block;
 pub mod delivery;
 pub mod disk;
+pub mod file;
 pub mod link;
 
 pub mod packets;

@@ -2,9 +2,11 @@
 //!
 //! For deliveries the control side sends *start* and *stop*; the engine reports *finished* (the
 //! socket is free again) and *retired* (all reservations are free). For uploads the control side
-//! sends *write* and *sync*; each is answered once. For link classes it sends their new limits.
+//! sends *write* and *sync*; each is answered once. For link classes it sends their new limits. For
+//! local clients it sends *attach*, *open*, *close* and *detach*.
 
 mod delivery;
+pub(crate) mod local;
 
 use std::sync::Arc;
 
@@ -22,6 +24,7 @@ pub use delivery::{
     Backpressure, Blocks, Chunks, Connection, Datagrams, Delivery, Extent, Mismatch, Origin,
     Output, Rate, Schedule, Workspace,
 };
+pub use local::{ClientId, HANDLES_MAX, LocalClient, LocalCommand, LocalReport};
 
 /// A link server, by its number.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Hash)]

@@ -12,7 +12,7 @@ use std::path::Path;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, StatxFlags};
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit};
-use tactus_core::ports::FilePart;
+use tactus_core::ports::{FilePart, FilePort};
 
 mod extents;
 pub use extents::{Extent, extents, first_position};
@@ -112,6 +112,15 @@ pub fn reopen(file: impl AsFd) -> io::Result<OwnedFd> {
     let path = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY;
     Ok(rustix::fs::open(path, flags, Mode::empty())?)
+}
+
+/// Files whose bytes the page cache holds, read by copies.
+pub struct CachedFiles;
+
+impl FilePort for CachedFiles {
+    fn read(&mut self, part: FilePart, into: &mut [u8]) -> Result<(), i32> {
+        read_part(part, into)
+    }
 }
 
 /// Copies a part of a file, which the page cache must hold, into memory of the same length.

@@ -142,7 +142,7 @@ pub(super) enum PinFault {
 }
 
 /// A title, and the file that the engine reads.
-pub(super) struct TitleFile {
+pub struct TitleFile {
     pub(super) title: Arc<OpenTitle>,
     /// `None` if the engine reads the title's own file: past the page cache, where readers do not
     /// interact.
@@ -168,7 +168,7 @@ impl TitleFile {
         Self { title: Arc::clone(title), file: None, _ring: Some(ring) }
     }
 
-    pub(super) fn origin(&self) -> Origin {
+    pub(crate) fn origin(&self) -> Origin {
         let own = self.title.file.as_fd();
         let file = self.file.as_ref().map_or(own, AsFd::as_fd);
         // Opened before, if it is used at all.

@@ -62,7 +62,11 @@ impl Host for CoreHost {
     }
 
     fn sleep(&mut self, until: Option<MonoTime>) {
-        let until = until.unwrap_or_else(|| clock::now() + IDLE_LOOK);
+        let now = clock::now();
+        let until = until.unwrap_or(now + IDLE_LOOK);
+        if until <= now {
+            return;
+        }
         self.sleeper.wait_until(Some(until));
     }
 

@@ -13,6 +13,7 @@ use tactus_core::pacer;
 use tactus_core::units::{BitRate, Bytes, KIB, MIB, Nanos, SECOND};
 use tactus_engine::assembly::Placement;
 use tactus_engine::disk::POLL_INTERVAL;
+use tactus_engine::file::{AWAKE_SHARE_THOUSANDTHS, PLACES_OF_CLIENT};
 use tactus_notation::Auto;
 use tactus_sys::probe;
 
@@ -273,14 +274,21 @@ pub(super) fn of(
     real_time: bool,
 ) -> Limits {
     let derate = if real_time { 1 } else { 2 };
+    let local_places = u32::from(settings.local_clients) * PLACES_OF_CLIENT;
     let disks = volumes.iter().enumerate().map(|(index, volume)| {
-        disk_limits(&volume.limits, volume.model, placement.disks[index] as u32, derate)
+        let disk =
+            disk_limits(&volume.limits, volume.model, placement.disks[index] as u32, derate);
+        DiskLimits { blocks: disk.blocks.saturating_sub(local_places), ..disk }
     });
     let share = |rate: BitRate| BitRate(settings.link.budget.of(rate.0));
     let link = share(rates.link);
     let datagrams = (rates.datagrams < rates.link).then(|| share(rates.datagrams));
     let core = Nanos(settings.cpu_budget.of(SECOND.0) / u64::from(derate));
-    let cores = vec![core; placement.cores()];
+    let mut cores = vec![core; placement.cores()];
+    if settings.local_clients > 0 {
+        let core = &mut cores[placement.file];
+        *core = Nanos(core.0.saturating_sub(AWAKE_SHARE_THOUSANDTHS * SECOND.0 / 1000));
+    }
     let classes = settings.classes.0.iter().map(Class::limits).collect();
     let streams = settings.memory.streams_max;
     Limits { disks: disks.collect(), link, datagrams, classes, cores, streams }

@@ -1,0 +1,456 @@
+//! The file server: serves the requests of local clients out of the memory that they share.
+//!
+//! Promise: each request that was taken is answered once. A client's blocks, requests and time are
+//! bounded; its reads come after those of all streams. Whatever a client writes, no other client
+//! and no stream is harmed. When a client is detached, everything that it held is returned before
+//! it is reported. It reads no disk itself and opens no file.
+
+mod attention;
+mod client;
+
+use std::sync::Arc;
+
+use tactus_core::local::Request;
+use tactus_core::ports::{FilePart, FilePort, Waker};
+use tactus_core::units::{Bytes, MonoTime};
+use tactus_ring::shared::Broken;
+use tactus_ring::spsc::{Consumer, Producer};
+
+use crate::counters::FileCounters;
+use crate::egress::Memory;
+use crate::file::attention::Attention;
+use crate::file::client::{Entry, Held, Pending, Progress};
+use crate::internal::{BlockRequest, FromBlock, Round, ToBlock};
+use crate::message::local::Handle;
+use crate::message::{ClientId, LocalCommand, LocalReport, Origin, VolumeId};
+use crate::server::Server;
+
+pub use attention::AWAKE_SHARE_THOUSANDTHS;
+pub use client::{HELD_MAX, REQUESTS_MAX, WANTS_MAX};
+
+/// Places of each volume's arena that one client can hold or wait for.
+pub const PLACES_OF_CLIENT: u32 = (WANTS_MAX + HELD_MAX) as u32;
+
+/// The table of local clients and its rings.
+pub struct FileServer {
+    clients: Vec<Option<Entry>>,
+    /// Slots in use, in no order.
+    active: Vec<u16>,
+    /// Memory for the leases of a client, one for each free slot.
+    spare: Vec<Vec<Held>>,
+    volumes: Vec<Volume>,
+    port: Box<dyn FilePort>,
+    commands: Consumer<LocalCommand>,
+    reports: Producer<LocalReport>,
+    /// Wakes the control side when there are reports.
+    waker: Box<dyn Waker>,
+    attention: Attention,
+    /// The next turn should follow at once.
+    is_awake: bool,
+    /// The time of the earliest answer that waits for its time.
+    next_answer: Option<MonoTime>,
+    /// Bytes are left to be copied.
+    has_work: bool,
+    counters: Arc<FileCounters>,
+}
+
+/// One volume's side of the file server.
+pub(crate) struct FileVolume {
+    pub(crate) block: Bytes,
+    pub(crate) memory: Memory,
+    pub(crate) to_block: Producer<ToBlock>,
+    pub(crate) from_block: Consumer<FromBlock>,
+}
+
+struct Volume {
+    parts: FileVolume,
+    /// Wants went out after the last commit.
+    uncommitted: bool,
+}
+
+/// The parts of a file server.
+pub(crate) struct FileParts {
+    pub(crate) clients: usize,
+    pub(crate) volumes: Vec<FileVolume>,
+    pub(crate) port: Box<dyn FilePort>,
+    pub(crate) commands: Consumer<LocalCommand>,
+    pub(crate) reports: Producer<LocalReport>,
+    pub(crate) waker: Box<dyn Waker>,
+    pub(crate) counters: Arc<FileCounters>,
+}
+
+impl FileServer {
+    pub(crate) fn new(parts: FileParts) -> Self {
+        let spare = || Vec::with_capacity(HELD_MAX);
+        let volume = |parts| Volume { parts, uncommitted: false };
+        Self {
+            clients: (0..parts.clients).map(|_| None).collect(),
+            active: Vec::with_capacity(parts.clients),
+            spare: (0..parts.clients).map(|_| spare()).collect(),
+            volumes: parts.volumes.into_iter().map(volume).collect(),
+            port: parts.port,
+            commands: parts.commands,
+            reports: parts.reports,
+            waker: parts.waker,
+            attention: Attention::default(),
+            is_awake: false,
+            next_answer: None,
+            has_work: false,
+            counters: parts.counters,
+        }
+    }
+
+    fn handle_command(&mut self, command: LocalCommand) {
+        match command {
+            LocalCommand::Attach(client) => {
+                let index = client.id.index;
+                let held = self.spare.pop().expect("one for each slot");
+                let row = &mut self.clients[usize::from(index)];
+                assert!(row.is_none(), "a slot is given away once");
+                *row = Some(Entry::new(client, held));
+                self.active.push(index);
+            }
+            LocalCommand::Open { client, handle, origin } => {
+                let row = &mut self.entry(client).client.handles[handle as usize];
+                assert!(row.is_none(), "a handle is given away once");
+                *row = Some(Handle { origin, requests: 0, is_closing: false });
+            }
+            LocalCommand::Close { client, handle } => {
+                let row = self.entry(client).client.handles[handle as usize].as_mut();
+                row.expect("an open handle is closed").is_closing = true;
+                self.close_if_done(client, handle);
+            }
+            LocalCommand::Detach(client) => {
+                let entry = self.entry(client);
+                (entry.is_ended, entry.is_detaching) = (true, true);
+                self.detach_if_done(client.index);
+            }
+        }
+        self.counters.clients.set(self.active.len() as u64);
+    }
+
+    fn entry(&mut self, client: ClientId) -> &mut Entry {
+        let entry = self.clients[usize::from(client.index)].as_mut();
+        entry.filter(|entry| entry.client.id == client).expect("the control side knows who is here")
+    }
+
+    fn row(&mut self, index: u16) -> &mut Entry {
+        self.clients[usize::from(index)].as_mut().expect("an active slot has a client")
+    }
+
+    fn close_if_done(&mut self, client: ClientId, handle: u32) {
+        let row = &mut self.entry(client).client.handles[handle as usize];
+        if let Some(closed) = row.take_if(|open| open.is_closing && open.requests == 0) {
+            self.report(LocalReport::Closed { client, handle, origin: closed.origin });
+        }
+    }
+
+    /// Reports a client that is detached, when the block servers have answered all its wants.
+    fn detach_if_done(&mut self, index: u16) {
+        let entry = self.row(index);
+        if !entry.is_detaching || entry.wants > 0 {
+            return;
+        }
+        while let Some(held) = self.row(index).held.pop() {
+            self.give_back(held);
+        }
+        let entry = self.clients[usize::from(index)].take().expect("it was just there");
+        self.spare.push(entry.held);
+        self.active.retain(|&active| active != index);
+        self.report(LocalReport::Detached(entry.client));
+    }
+
+    fn report(&mut self, report: LocalReport) {
+        let pushed = self.reports.push(report);
+        assert!(pushed.is_ok(), "the ring holds the reports of all clients");
+        self.waker.wake();
+    }
+
+    fn give_back(&mut self, held: Held) {
+        self.tell(held.volume, ToBlock::Return(held.lease));
+    }
+
+    fn tell(&mut self, volume: VolumeId, message: ToBlock) {
+        let pushed = self.volumes[usize::from(volume.0)].parts.to_block.push(message);
+        assert!(pushed.is_ok(), "the ring holds everything that the clients may want");
+    }
+
+    /// The token of a want: which client waits for it, and for which request.
+    fn token(index: u16, request: usize) -> u32 {
+        u32::from(index) * REQUESTS_MAX as u32 + request as u32
+    }
+
+    fn handle_block(&mut self, volume: u16, answer: FromBlock) {
+        let (token, result) = match answer {
+            FromBlock::Ready { token, lease } => (token, Ok(lease)),
+            FromBlock::Failed { token, errno } => (token, Err(errno.unsigned_abs())),
+            // Nothing is abandoned here.
+            FromBlock::Dropped { token } => (token, Err(EIO)),
+        };
+        let (index, at) = (token / REQUESTS_MAX as u32, token as usize % REQUESTS_MAX);
+        let (index, volume) = (index as u16, VolumeId(volume));
+        let entry = self.clients[usize::from(index)].as_mut().expect("it waits for its wants");
+        entry.wants -= 1;
+        let pending = entry.pending[at].as_mut().expect("a request waits for its want");
+        let handle = pending.request.handle;
+        let block_size = self.volumes[usize::from(volume.0)].parts.block;
+        let block = pending.next().0 / block_size.0;
+        let origin = entry.client.handles[handle as usize].as_ref().map(|open| open.origin.title);
+        let title = origin.expect("a handle is open while requests are under way");
+        let mut returned = None;
+        match result {
+            Ok(lease) => {
+                pending.progress = Progress::Going;
+                let held = Held { volume, title, block, lease };
+                if entry.is_ended || entry.held(volume, title, block).is_some() {
+                    returned = Some(held);
+                } else {
+                    if entry.held.len() == HELD_MAX {
+                        returned = Some(entry.held.remove(0));
+                    }
+                    entry.held.push(held);
+                }
+            }
+            Err(errno) => pending.progress = Progress::Done(Err(errno)),
+        }
+        if let Some(held) = returned {
+            self.give_back(held);
+        }
+        self.detach_if_done(index);
+    }
+
+    /// Takes requests of a client and goes on with those under way.
+    fn serve(&mut self, now: MonoTime, index: u16) -> bool {
+        let mut any = false;
+        match self.take_requests(now, index) {
+            Ok(taken) => any |= taken,
+            Err(Broken) => self.row(index).has_lied = true,
+        }
+        let mut budget = COPY_MAX;
+        for at in 0..REQUESTS_MAX {
+            if self.row(index).pending[at].is_some() {
+                any |= self.advance(now, index, at, &mut budget);
+            }
+        }
+        let entry = self.row(index);
+        if std::mem::take(&mut entry.has_answers) && entry.client.client_mark.must_ring() {
+            entry.client.bell.wake();
+            self.counters.rings.add(1);
+        }
+        if self.row(index).has_lied {
+            self.break_off(index);
+        }
+        any
+    }
+
+    fn take_requests(&mut self, now: MonoTime, index: u16) -> Result<bool, Broken> {
+        let mut any = false;
+        loop {
+            let entry = self.row(index);
+            let Some(words) = entry.take()? else { return Ok(any) };
+            any = true;
+            if !entry.has_room()? {
+                // An honest client takes its answers before it asks for more than fit.
+                return Err(Broken);
+            }
+            let begun = Request::decode(&words).and_then(|request| entry.begin(request));
+            if let Err(errno) = begun {
+                entry.answer(words[0], Err(errno), now);
+                self.counters.refused.add(1);
+            }
+            self.counters.requests.add(1);
+        }
+    }
+
+    /// Nothing is taken from this client any more.
+    fn break_off(&mut self, index: u16) {
+        let entry = self.row(index);
+        if !std::mem::replace(&mut entry.is_ended, true) {
+            let id = entry.client.id;
+            self.report(LocalReport::Broken(id));
+        }
+    }
+
+    /// Goes on with one request. Returns whether anything was done.
+    fn advance(&mut self, now: MonoTime, index: u16, at: usize, budget: &mut u32) -> bool {
+        let mut any = false;
+        loop {
+            let entry = self.clients[usize::from(index)].as_mut().expect("it is served");
+            let Some(mut pending) = entry.pending[at] else { return any };
+            match pending.progress {
+                Progress::Waiting => return any,
+                Progress::Done(result) => {
+                    let when = pending.request.when;
+                    if when > now {
+                        let next = self.next_answer.map_or(when, |next| next.min(when));
+                        self.next_answer = Some(next);
+                        return any;
+                    }
+                    entry.answer(pending.request.token, result, now);
+                    self.finish(index, at, pending);
+                    return true;
+                }
+                Progress::Going => {}
+            }
+            if entry.is_ended {
+                // Nobody waits for these bytes.
+                pending.progress = Progress::Done(Err(EIO));
+                entry.pending[at] = Some(pending);
+                continue;
+            }
+            let open = entry.client.handles[pending.request.handle as usize].as_ref();
+            let origin = &open.expect("a handle is open while requests are under way").origin;
+            let volume = &mut self.volumes[usize::from(origin.volume.0)];
+            let block_size = volume.parts.block;
+            let block = pending.next().0 / block_size.0;
+            let Some(held) = entry.held(origin.volume, origin.title, block) else {
+                if entry.wants == client::WANTS_MAX {
+                    return any;
+                }
+                let want = want_of(origin, block, block_size, Self::token(index, at));
+                let id = origin.volume;
+                entry.wants += 1;
+                pending.progress = Progress::Waiting;
+                entry.pending[at] = Some(pending);
+                volume.uncommitted = true;
+                self.counters.wants.add(1);
+                self.tell(id, ToBlock::Want(want));
+                return true;
+            };
+            if *budget == 0 {
+                self.has_work = true;
+                return any;
+            }
+            let within = (pending.next().0 % block_size.0) as u32;
+            let len = (pending.len - pending.copied).min(block_size.0 as u32 - within).min(*budget);
+            let to = pending.request.at + u64::from(pending.copied);
+            let lease = &entry.held[held].lease;
+            let copied = match volume.parts.memory.view() {
+                Some(view) => {
+                    let bytes = &view.bytes(lease)[within as usize..(within + len) as usize];
+                    entry.client.data.copy_in(to, bytes);
+                    Ok(())
+                }
+                None => {
+                    let part = FilePart { file: origin.sent_file, offset: pending.next(), len };
+                    let port = &mut self.port;
+                    entry.client.data.fill(to, len as usize, |into| port.read(part, into))
+                }
+            };
+            any = true;
+            *budget -= len;
+            match copied {
+                Ok(()) => pending.copied += len,
+                Err(errno) => pending.progress = Progress::Done(Err(errno.unsigned_abs())),
+            }
+            if pending.progress == Progress::Going && pending.copied == pending.len {
+                pending.progress = Progress::Done(Ok(pending.len));
+            }
+            entry.pending[at] = Some(pending);
+        }
+    }
+
+    /// A request was answered.
+    fn finish(&mut self, index: u16, at: usize, pending: Pending) {
+        self.counters.bytes.add(u64::from(pending.copied));
+        let entry = self.row(index);
+        entry.pending[at] = None;
+        entry.under_way -= 1;
+        let id = entry.client.id;
+        if let Some(handle) = entry.handle_of(&pending.request) {
+            handle.requests -= 1;
+            if handle.is_closing {
+                self.close_if_done(id, pending.request.handle);
+            }
+        }
+    }
+
+    /// Falls asleep: from now on clients ring. Looks once more at what came before.
+    fn fall_asleep(&mut self, now: MonoTime) -> bool {
+        let mut any = false;
+        for at in 0..self.active.len() {
+            let index = self.active[at];
+            self.row(index).client.own_mark.set();
+            any |= self.serve(now, index);
+        }
+        any
+    }
+
+    fn commit(&mut self) {
+        for volume in &mut self.volumes {
+            if std::mem::take(&mut volume.uncommitted) {
+                let pushed = volume.parts.to_block.push(ToBlock::Commit(Round::Stream));
+                assert!(pushed.is_ok(), "there are no more commits than wants");
+            }
+        }
+    }
+}
+
+fn want_of(origin: &Origin, block: u64, block_size: Bytes, token: u32) -> BlockRequest {
+    let offset = block * block_size.0;
+    BlockRequest {
+        token,
+        title: origin.title,
+        block,
+        file: origin.file,
+        len: (origin.len.0 - offset).min(block_size.0) as u32,
+        sum: origin.sums.as_ref().map(|sums| sums.of_block(Bytes(offset), block_size)),
+        deadline: MonoTime(u64::MAX),
+        position: origin.position + offset,
+        best_effort: true,
+    }
+}
+
+impl Server for FileServer {
+    fn poll(&mut self, now: MonoTime) -> bool {
+        let mut any = false;
+        while let Some(command) = self.commands.pop() {
+            any = true;
+            self.handle_command(command);
+        }
+        for volume in 0..self.volumes.len() {
+            while let Some(answer) = self.volumes[volume].parts.from_block.pop() {
+                any = true;
+                self.handle_block(volume as u16, answer);
+            }
+        }
+        if self.active.is_empty() {
+            (self.is_awake, self.has_work, self.next_answer) = (false, false, None);
+            return any;
+        }
+        self.attention.begin(now);
+        (self.has_work, self.next_answer) = (false, None);
+        let mut is_asked = false;
+        for at in 0..self.active.len() {
+            let index = self.active[at];
+            is_asked |= self.serve(now, index);
+        }
+        if is_asked {
+            self.attention.extend(now);
+        }
+        let was_awake = std::mem::replace(&mut self.is_awake, self.attention.end(now));
+        match (was_awake, self.is_awake) {
+            (true, false) => is_asked |= self.fall_asleep(now),
+            (false, true) => {
+                for at in 0..self.active.len() {
+                    let index = self.active[at];
+                    self.row(index).client.own_mark.clear();
+                }
+            }
+            // A mark that a client has taken to ring is set again.
+            (false, false) if is_asked => is_asked |= self.fall_asleep(now),
+            _ => {}
+        }
+        self.commit();
+        any | is_asked
+    }
+
+    fn poll_timeout(&self, now: MonoTime) -> Option<MonoTime> {
+        if self.is_awake || self.has_work { Some(now) } else { self.next_answer }
+    }
+}
+
+/// Bytes that are copied for one client before it is the next one's turn.
+const COPY_MAX: u32 = 64 << 10;
+
+const EIO: u32 = 5;

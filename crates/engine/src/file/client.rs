@@ -1,0 +1,161 @@
+//! One local client within the file server: its requests under way and its leased blocks.
+//!
+//! Promise: everything of a client is bounded, and nothing that it writes is used unchecked.
+
+use tactus_core::local::{Answer, Operation, REQUEST_WORDS, Request};
+use tactus_core::units::{Bytes, MonoTime};
+use tactus_ring::arena::Lease;
+use tactus_ring::shared::Broken;
+
+use crate::message::local::Handle;
+use crate::message::{LocalClient, TitleId, VolumeId};
+
+/// Requests of a client under way at once; further ones wait in the ring.
+pub const REQUESTS_MAX: usize = 16;
+
+/// Blocks that a client waits for at once.
+pub const WANTS_MAX: usize = 4;
+
+/// Blocks that are kept for a client after a read, because the next one is often near.
+pub const HELD_MAX: usize = 4;
+
+/// How far a request is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Progress {
+    /// More bytes can be copied.
+    Going,
+    /// A block was wanted, and has not come.
+    Waiting,
+    /// The result is known; the answer waits for its time.
+    Done(Result<u32, u32>),
+}
+
+/// A request under way.
+#[derive(Clone, Copy)]
+pub(super) struct Pending {
+    pub(super) request: Request,
+    /// Bytes to copy: as requested, or less at the end of the title.
+    pub(super) len: u32,
+    pub(super) copied: u32,
+    pub(super) progress: Progress,
+}
+
+/// A block that is kept for a client.
+pub(super) struct Held {
+    pub(super) volume: VolumeId,
+    pub(super) title: TitleId,
+    pub(super) block: u64,
+    pub(super) lease: Lease,
+}
+
+/// A row of the table.
+pub(super) struct Entry {
+    pub(super) client: Box<LocalClient>,
+    pub(super) pending: [Option<Pending>; REQUESTS_MAX],
+    /// The oldest first.
+    pub(super) held: Vec<Held>,
+    /// Requests under way.
+    pub(super) under_way: usize,
+    /// Wants that the block servers have not answered.
+    pub(super) wants: usize,
+    /// It has written what no client writes.
+    pub(super) has_lied: bool,
+    /// No more requests are taken.
+    pub(super) is_ended: bool,
+    /// To be reported when nothing is left.
+    pub(super) is_detaching: bool,
+    /// Answers were pushed since the last look at its mark.
+    pub(super) has_answers: bool,
+}
+
+impl Entry {
+    pub(super) fn new(client: Box<LocalClient>, held: Vec<Held>) -> Self {
+        Self {
+            client,
+            pending: [None; REQUESTS_MAX],
+            held,
+            under_way: 0,
+            wants: 0,
+            has_lied: false,
+            is_ended: false,
+            is_detaching: false,
+            has_answers: false,
+        }
+    }
+
+    /// Takes the next request, if there is one and there is room for it and its answer.
+    pub(super) fn take(&mut self) -> Result<Option<[u64; REQUEST_WORDS]>, Broken> {
+        if self.is_ended || self.under_way == REQUESTS_MAX {
+            return Ok(None);
+        }
+        self.client.requests.pop()
+    }
+
+    /// Whether answers of all requests under way and of one more have room in the ring.
+    pub(super) fn has_room(&mut self) -> Result<bool, Broken> {
+        Ok(self.client.answers.free()? as usize > self.under_way)
+    }
+
+    pub(super) fn answer(&mut self, token: u64, result: Result<u32, u32>, at: MonoTime) {
+        let answer = Answer { token, result, at };
+        match self.client.answers.push(&answer.encode()) {
+            Ok(true) => self.has_answers = true,
+            // There was room when the request was taken: the client has lied since.
+            Ok(false) | Err(Broken) => self.has_lied = true,
+        }
+    }
+
+    /// Begins a request. Returns its number, or the error number if it cannot be.
+    pub(super) fn begin(&mut self, request: Request) -> Result<usize, u32> {
+        let len = self.checked_len(&request)?;
+        let at = self.pending.iter().position(Option::is_none);
+        let at = at.expect("requests are taken only if there is room");
+        let progress = if len == 0 { Progress::Done(Ok(0)) } else { Progress::Going };
+        self.pending[at] = Some(Pending { request, len, copied: 0, progress });
+        self.under_way += 1;
+        if let Some(handle) = self.handle_of(&request) {
+            handle.requests += 1;
+        }
+        Ok(at)
+    }
+
+    /// The number of bytes that it will get.
+    fn checked_len(&mut self, request: &Request) -> Result<u32, u32> {
+        match request.operation {
+            Operation::Nothing => Ok(0),
+            Operation::Read => {
+                let data_has = self.client.data.has(request.at, u64::from(request.len));
+                let handle = self.handle_of(request).filter(|handle| !handle.is_closing);
+                let origin = &handle.ok_or(EBADF)?.origin;
+                if !data_has {
+                    return Err(EFAULT);
+                }
+                let rest = origin.len.0.saturating_sub(request.offset.0);
+                Ok(rest.min(u64::from(request.len)) as u32)
+            }
+        }
+    }
+
+    pub(super) fn handle_of(&mut self, request: &Request) -> Option<&mut Handle> {
+        match request.operation {
+            Operation::Nothing => None,
+            Operation::Read => self.client.handles.get_mut(request.handle as usize)?.as_mut(),
+        }
+    }
+
+    /// A block that is kept for it.
+    pub(super) fn held(&self, volume: VolumeId, title: TitleId, block: u64) -> Option<usize> {
+        let is_it = |held: &Held| (held.volume, held.title, held.block) == (volume, title, block);
+        self.held.iter().position(is_it)
+    }
+}
+
+impl Pending {
+    /// The next byte to copy.
+    pub(super) fn next(&self) -> Bytes {
+        Bytes(self.request.offset.0 + u64::from(self.copied))
+    }
+}
+
+const EBADF: u32 = 9;
+const EFAULT: u32 = 14;

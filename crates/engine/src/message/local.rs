@@ -1,0 +1,138 @@
+//! Messages between the control side and the file server, which serves local clients.
+
+use std::sync::Arc;
+
+use tactus_core::local::{ANSWER_WORDS, REQUEST_WORDS, RING_SLOTS, layout};
+use tactus_core::ports::Waker;
+use tactus_ring::shared::{
+    Receiver, RingLayout, Sender, SharedBytes, SharedMemory, SleepMark, Words,
+};
+
+use super::Origin;
+
+/// One local client: a slot of the file server's table, and its generation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub struct ClientId {
+    /// The slot.
+    pub index: u16,
+    /// Counts the clients of the slot.
+    pub generation: u32,
+}
+
+/// Titles that a local client may have open at once.
+pub const HANDLES_MAX: u32 = 64;
+
+/// The server's side of the memory that a local client shares, and what is kept for it.
+pub struct LocalClient {
+    pub(crate) id: ClientId,
+    pub(crate) requests: Receiver<REQUEST_WORDS>,
+    pub(crate) answers: Sender<ANSWER_WORDS>,
+    /// Set while the file server sleeps.
+    pub(crate) own_mark: SleepMark,
+    /// Set while the client sleeps.
+    pub(crate) client_mark: SleepMark,
+    pub(crate) data: SharedBytes,
+    /// Wakes the client. Never blocks.
+    pub(crate) bell: Box<dyn Waker>,
+    pub(crate) handles: Vec<Option<Handle>>,
+}
+
+/// An open title of a local client.
+pub(crate) struct Handle {
+    pub(crate) origin: Origin,
+    /// Requests under way.
+    pub(crate) requests: u32,
+    pub(crate) is_closing: bool,
+}
+
+impl LocalClient {
+    /// The server's side of `memory`, which is new and zero. `bell` wakes the client; it must never
+    /// block, whatever the client does.
+    ///
+    /// # Panics
+    /// If the memory has no room for the rings.
+    pub fn new(id: ClientId, memory: Arc<dyn SharedMemory>, bell: Box<dyn Waker>) -> Self {
+        let words = Words::new(Arc::clone(&memory));
+        let own_mark = SleepMark::new(words.clone(), layout::SERVER_ASLEEP);
+        // Its first request rings.
+        own_mark.set();
+        Self {
+            id,
+            requests: Receiver::new(words.clone(), REQUESTS),
+            answers: Sender::new(words.clone(), ANSWERS),
+            own_mark,
+            client_mark: SleepMark::new(words, layout::CLIENT_ASLEEP),
+            data: SharedBytes::new(memory, layout::DATA),
+            bell,
+            handles: (0..HANDLES_MAX).map(|_| None).collect(),
+        }
+    }
+
+    /// Which client it is.
+    #[must_use]
+    pub fn id(&self) -> ClientId {
+        self.id
+    }
+
+    /// The titles that are still open, when the client has been detached.
+    pub fn into_origins(self) -> impl Iterator<Item = Origin> {
+        self.handles.into_iter().flatten().map(|handle| handle.origin)
+    }
+}
+
+/// The ring of requests.
+pub const REQUESTS: RingLayout = RingLayout {
+    pushed: layout::REQUESTS_PUSHED,
+    taken: layout::REQUESTS_TAKEN,
+    slots: layout::REQUESTS,
+    capacity: RING_SLOTS,
+};
+
+/// The ring of answers.
+pub const ANSWERS: RingLayout = RingLayout {
+    pushed: layout::ANSWERS_PUSHED,
+    taken: layout::ANSWERS_TAKEN,
+    slots: layout::ANSWERS,
+    capacity: RING_SLOTS,
+};
+
+/// From the control side to the file server.
+pub enum LocalCommand {
+    /// A new client, in a free slot.
+    Attach(Box<LocalClient>),
+    /// A title is open as this handle, which is free.
+    Open {
+        /// The client. For one that has been detached, the command must not be sent.
+        client: ClientId,
+        /// The number of the handle, below [`HANDLES_MAX`].
+        handle: u32,
+        /// The title; its files stay open until the report.
+        origin: Origin,
+    },
+    /// Closes a handle when no request for it is under way. Answered by [`LocalReport::Closed`].
+    Close {
+        /// The client.
+        client: ClientId,
+        /// The number of the handle.
+        handle: u32,
+    },
+    /// Ends a client. Answered by [`LocalReport::Detached`] when nothing of it is under way.
+    Detach(ClientId),
+}
+
+/// From the file server to the control side.
+pub enum LocalReport {
+    /// The files of the title can be closed.
+    Closed {
+        /// The client.
+        client: ClientId,
+        /// The number of the handle, free again.
+        handle: u32,
+        /// The title.
+        origin: Origin,
+    },
+    /// The client has written what no client writes. It is not served any more; detach it.
+    Broken(ClientId),
+    /// Nothing of the client is left. Its memory and the files of its titles come back.
+    Detached(Box<LocalClient>),
+}
