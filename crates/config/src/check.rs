@@ -85,6 +85,7 @@ pub(super) fn check(raw: Raw, base: &Path) -> Checked<Config> {
         classes,
         channels,
         rtsp,
+        local: unix_socket::local(raw.local, base)?,
         volumes,
         state: None,
         strict: raw.server.strict.unwrap_or(false),

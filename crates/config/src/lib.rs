@@ -29,7 +29,9 @@ use tactus_control::class::Classes;
 use tactus_control::settings::{
     BestEffort, Cores, EngineSettings, GapFrames, Link, Memory, Packets, SlowReader, Volume,
 };
-use tactus_http::settings::{HttpSettings, Rate, UnixSocket, Upload, UploadSettings};
+use tactus_control::socket_file::UnixSocket;
+use tactus_http::settings::{HttpSettings, Rate, Upload, UploadSettings};
+use tactus_local::settings::LocalSettings;
 use tactus_notation::ConfigError;
 use tactus_notation::error::Mistake;
 use tactus_notation::units::Percent;
@@ -76,6 +78,8 @@ pub struct Config {
     pub recordings: Vec<Recording>,
     /// Classes of the link, for datagrams.
     pub classes: Classes,
+    /// Where programs of this machine connect, if they may.
+    pub local: Option<LocalSettings>,
     /// Channels that are sent from the start.
     pub channels: Vec<Channel>,
     /// The RTSP server.
@@ -190,6 +194,7 @@ impl Config {
             start_burst: self.rate.title.start_burst,
             connections_max: self.http.connections_max,
             sends_datagrams: !self.channels.is_empty() || !self.rtsp.addresses.is_empty(),
+            local_clients: self.local.as_ref().map_or(0, |local| local.clients),
         }
     }
 }

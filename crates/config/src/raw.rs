@@ -57,6 +57,8 @@ pub struct Raw {
     pub channel: Vec<RawChannel>,
     /// `[rtsp]`
     pub rtsp: Rtsp,
+    /// `[local]`
+    pub local: Local,
     /// `[server]`
     pub server: Server,
     /// `[log]`
@@ -132,6 +134,21 @@ pub struct UnixSocket {
     pub mode: SpannedKey<String>,
     pub owner: Option<String>,
     pub group: Option<String>,
+}
+
+/// `[local]`: programs of this machine, through shared memory.
+#[derive(serde::Deserialize, Default, Debug)]
+#[serde(default, deny_unknown_fields)]
+#[expect(missing_docs, reason = "each key is described in tactus.sample.toml")]
+pub struct Local {
+    pub path: SpannedKey<String>,
+    pub mode: SpannedKey<String>,
+    pub owner: Option<String>,
+    pub group: Option<String>,
+    pub users: Vec<String>,
+    pub groups: Vec<String>,
+    pub clients_max: SpannedKey<u32>,
+    pub data_max: SpannedKey<Value<Bytes>>,
 }
 
 /// `[admin]`: where metrics and status are served.

@@ -1,4 +1,4 @@
-//! `[[http.unix_socket]]` and `[[admin.unix_socket]]`: socket files to listen on.
+//! `[[http.unix_socket]]`, `[[admin.unix_socket]]` and `[local]`: socket files to listen on.
 //!
 //! Promise: a path that the kernel cannot bind is refused with the limit. Without a mode only the
 //! owner and the group can connect.
@@ -6,8 +6,10 @@
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use tactus_http::settings::UnixSocket;
-use tactus_notation::checks::Checked;
+use tactus_control::socket_file::UnixSocket;
+use tactus_core::units::{Bytes, MIB};
+use tactus_local::settings::{CLIENTS, DATA_MAX, LocalSettings};
+use tactus_notation::checks::{Checked, number, quantity};
 use tactus_notation::error::Mistake;
 
 use super::raw;
@@ -22,6 +24,20 @@ const MODE: u32 = 0o660;
 pub(super) fn all(written: Vec<raw::UnixSocket>, base: &Path) -> Checked<Vec<UnixSocket>> {
     written.into_iter().map(|written| one(written, base)).collect()
 }
+
+/// Checks `[local]`: none without a path.
+pub(super) fn local(raw: raw::Local, base: &Path) -> Checked<Option<LocalSettings>> {
+    let clients = number(raw.clients_max, u32::from(CLIENTS), 1..=CLIENTS_MAX)?;
+    let data_max = quantity(raw.data_max, DATA_MAX, Bytes(MIB)..=Bytes(16 << 30))?;
+    let Some(path) = raw.path else { return Ok(None) };
+    let (mode, owner, group) = (raw.mode, raw.owner, raw.group);
+    let socket = one(raw::UnixSocket { path, mode, owner, group }, base)?;
+    let (clients, users, groups) = (clients as u16, raw.users, raw.groups);
+    Ok(Some(LocalSettings { socket, clients, data_max, users, groups }))
+}
+
+/// Each client takes places of the arena.
+const CLIENTS_MAX: u32 = 256;
 
 fn one(written: raw::UnixSocket, base: &Path) -> Checked<UnixSocket> {
     let raw::UnixSocket { path, mode, owner, group } = written;
@@ -71,6 +87,8 @@ mod tests {
             ("[[http.unix_socket]]\npath = \"/\"\n".into(), "write a path"),
             ("[[http.unix_socket]]\npath = \"/a\"\nport = 1\n".into(), "port"),
             ("[http]\naddress = []\n".into(), "at least one"),
+            (format!("[local]\npath = \"{long}x\"\n"), "at most 107 bytes"),
+            ("[local]\npath = \"/a\"\nclients_max = 0\n".into(), "clients_max"),
         ] {
             let error = parse(&text).unwrap_err();
             assert!(error.contains(said), "{text}: {error}");

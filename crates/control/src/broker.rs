@@ -39,6 +39,7 @@ mod scheduled_reader;
 mod succession;
 
 use std::collections::BTreeSet;
+use std::io;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

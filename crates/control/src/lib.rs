@@ -8,6 +8,7 @@ pub mod api_path;
 pub mod placement;
 pub mod rights;
 pub mod secret;
+pub mod socket_file;
 
 pub mod class;
 

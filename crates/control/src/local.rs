@@ -5,17 +5,18 @@
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tactus_core::ports::Waker;
-use tactus_engine::message::{
-    ClientId, HANDLES_MAX, LocalClient, LocalCommand, LocalReport,
-};
+use tactus_engine::message::{ClientId, LocalClient, LocalCommand, LocalReport};
 use tactus_ring::shared::SharedMemory;
 use tactus_ring::spsc::Producer;
 use tactus_storage::catalogue::OpenTitle;
 
 use crate::broker::{Broker, TitleFile};
+
+pub use tactus_engine::file::REQUESTS_MAX;
+pub use tactus_engine::message::HANDLES_MAX;
 
 /// The table of local clients. Clones share it.
 #[derive(Clone)]
@@ -105,6 +106,22 @@ impl LocalClients {
     /// Has the file server look for requests.
     pub fn wake(&self) {
         self.0.waker.wake();
+    }
+
+    /// Ends the connections of all clients, and waits for a while until they have been detached.
+    pub fn cut_all(&self) {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let attached = {
+                let table = self.table();
+                let sessions = table.slots.iter().filter_map(|slot| slot.session.as_ref());
+                sessions.map(|attached| (attached.cut)()).count()
+            };
+            if attached == 0 || Instant::now() >= end {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     /// Number of clients that are attached.

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde::Serialize;
-use tactus_core::path::{RequestPath, encode_segment};
+use tactus_core::path::RequestPath;
 use tactus_core::units::Bytes;
 use tactus_engine::message::TitleId;
 use tactus_storage::catalogue::{Catalogue, ListingScope, OpenFault, OpenTitle, PathObject};
@@ -203,9 +203,9 @@ impl Inner {
         let (mut problems, mut covered) = (BTreeMap::new(), BTreeMap::new());
         let mut unread = vec![];
         for name in names {
-            let found = match path_of(&name) {
-                Some(path) => titles(&self.catalogue, &path).await,
-                None => Err(PinError::NotFound(OpenFault::NotFound)),
+            let found = match RequestPath::of_name(&name) {
+                Ok(path) => titles(&self.catalogue, &path).await,
+                Err(_) => Err(PinError::NotFound(OpenFault::NotFound)),
             };
             match found {
                 Ok(found) => _ = covered.insert(name, found),
@@ -282,7 +282,7 @@ async fn titles(
                     true => entry.name,
                     false => format!("{above}/{}", entry.name),
                 };
-                let Some(path) = path_of(&name) else { continue };
+                let Ok(path) = RequestPath::of_name(&name) else { continue };
                 match catalogue.find(&path).await {
                     Ok(PathObject::Title(title)) if title.following.is_none() => {
                         found.push((name, title));
@@ -298,16 +298,4 @@ async fn titles(
         }
     }
     Ok(found)
-}
-
-/// The path of a name without outer slashes.
-fn path_of(name: &str) -> Option<RequestPath> {
-    let mut path = String::from("/");
-    for (at, segment) in name.split('/').enumerate() {
-        if at > 0 {
-            path.push('/');
-        }
-        encode_segment(segment, &mut path);
-    }
-    RequestPath::parse(path.as_bytes()).ok()
 }

@@ -49,6 +49,21 @@ pub enum PathFault {
 }
 
 impl RequestPath {
+    /// The path of a decoded name, with or without outer slashes.
+    ///
+    /// # Errors
+    /// The first rule that the path breaks.
+    pub fn of_name(name: &str) -> Result<Self, PathFault> {
+        let mut path = String::from("/");
+        for (at, segment) in name.trim_matches('/').split('/').enumerate() {
+            if at > 0 {
+                path.push('/');
+            }
+            encode_segment(segment, &mut path);
+        }
+        Self::parse(path.as_bytes())
+    }
+
     /// Reads the path part of a request-target (without its query), RFC 3986 section 3.3.
     ///
     /// # Errors

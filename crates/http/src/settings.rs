@@ -9,6 +9,7 @@ use std::path::PathBuf;
 
 use tactus_control::rights::{Readers, Rights};
 use tactus_control::settings::{ClientShare, Volume};
+use tactus_control::socket_file::UnixSocket;
 use tactus_core::path::{RequestPath, encode_segment};
 use tactus_core::stagger::Tick;
 use tactus_core::units::{BitRate, Bytes, MIB, Nanos, SECOND};
@@ -63,19 +64,6 @@ pub struct HttpSettings {
     pub idle_timeout: Nanos,
     /// Time that running deliveries have to end after SIGTERM.
     pub drain_limit: Nanos,
-}
-
-/// A socket file.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct UnixSocket {
-    /// Its path.
-    pub path: PathBuf,
-    /// Its permissions: write permission for the file is permission to connect.
-    pub mode: u32,
-    /// Its user, by name or number; none: the server's.
-    pub owner: Option<String>,
-    /// Its group, by name or number; none: the server's.
-    pub group: Option<String>,
 }
 
 /// Rates of streams.

@@ -323,6 +323,7 @@ impl World {
                 tick: swarm.packet_tick,
                 classes: classes_of(&swarm),
             }),
+            local: None,
             streams: swarm.streams,
             patience: Patience { behind_max: swarm.behind_max, ..Patience::default() },
             placement: placement.clone(),

@@ -11,10 +11,12 @@ use socket2::{Domain, Socket, Type};
 use tactus_config::{Config, ConfigFile, Key};
 use tactus_control::access::{AccessForm, AccessTo};
 use tactus_control::settings::Volume;
+use tactus_control::socket_file::SocketFile;
 use tactus_control::{access, engine, measure};
 use tactus_core::units::Bytes;
 use tactus_http as http;
 use tactus_http::settings::Token;
+use tactus_local::server::LocalServer;
 use tactus_notation::Auto;
 use tactus_notation::units::exact;
 use tactus_rtsp as rtsp;
@@ -91,12 +93,17 @@ fn unix_sockets(config: &Config) -> Result<(), Finding<'static>> {
     let tables = [("http", &config.http.unix_sockets), ("admin", &config.admin.unix_sockets)];
     for (table, sockets) in tables {
         for (at, socket) in sockets.iter().enumerate() {
-            http::UnixListener::check(socket).map_err(|error| {
+            SocketFile::check(socket).map_err(|error| {
                 let keys = [Key::Name(table), Key::Name("unix_socket"), Key::Entry(at)];
                 let keys = [&keys[..], &[Key::Name("path")]].concat();
                 Finding::at(&keys, format!("{error:#}"))
             })?;
         }
+    }
+    if let Some(local) = &config.local {
+        LocalServer::check(local).map_err(|error| {
+            Finding::at(&[Key::Name("local"), Key::Name("path")], format!("{error:#}"))
+        })?;
     }
     Ok(())
 }

@@ -19,7 +19,8 @@ use tactus_control::engine::{self, Engine, WritePath};
 use tactus_control::pins::Pins;
 use tactus_control::recording::Recorder;
 use tactus_control::{indexing, placement};
-use tactus_http::settings::{Origins, PublicUrl, UnixSocket};
+use tactus_control::socket_file::UnixSocket;
+use tactus_http::settings::{Origins, PublicUrl};
 use tactus_http::{
     self, Control, Counters, Hosts, Internal, Limits, Site, Store, UnixListener, Uploads,
 };
@@ -29,6 +30,7 @@ use tactus_playout::channels::Channels;
 use tactus_playout::classes::Classes;
 use tactus_playout::ingest::Recordings;
 use tactus_playout::reload::Reload;
+use tactus_local::server::LocalServer;
 use tactus_rtsp::Rtsp;
 use tactus_storage::catalogue::{self, Catalogue, CatalogueRules, Root};
 use tactus_storage::store::{Manifests, Medium};
@@ -62,6 +64,7 @@ pub(super) struct Server {
     admin_unix: Vec<UnixListener>,
     rtsp: Option<Rtsp>,
     rtsp_listeners: Vec<TcpListener>,
+    local: Option<LocalServer>,
 }
 
 impl Server {
@@ -152,6 +155,12 @@ impl Server {
             true => None,
             false => Some(Rtsp::new(&config.rtsp, &catalogue, &engine.broker, recorder.clone())?),
         };
+        let local = match (&config.local, &engine.local) {
+            (Some(settings), Some(clients)) => {
+                Some(LocalServer::bind(settings, clients.clone(), &catalogue, &engine.broker)?)
+            }
+            _ => None,
+        };
         Ok(Self {
             engine,
             config,
@@ -170,6 +179,7 @@ impl Server {
             admin_unix,
             rtsp,
             rtsp_listeners,
+            local,
         })
     }
 
@@ -300,12 +310,15 @@ impl Server {
             let rtsp = self.rtsp.clone().expect("who listens serves");
             serving.spawn(rtsp.serve(listen(listener)?));
         }
+        let local = self.local.map(LocalServer::serve).transpose()?;
         supervisor::ready();
         end.await;
         supervisor::stopping();
         if let Some(rtsp) = &self.rtsp {
             rtsp.stop();
         }
+        // Its thread waits for the engine, not this one.
+        tokio::task::spawn_blocking(move || drop(local)).await?;
         for site in [&public, &admin] {
             site.stop();
         }

@@ -18,6 +18,7 @@ mod conformance;
 mod everyday;
 mod indexes;
 mod live;
+mod local;
 mod operating;
 mod pins;
 mod players;

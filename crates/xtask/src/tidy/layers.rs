@@ -39,12 +39,13 @@ enum Layer {
 /// Only tests may import it.
 const TESTKIT: &str = "tactus-testkit";
 
-const TABLE: [(&str, Layer); 17] = [
+const TABLE: [(&str, Layer); 19] = [
     ("tactus-core", Layer::Bottom),
     ("tactus-ring", Layer::Bottom),
     (TESTKIT, Layer::Bottom),
     ("tactus-engine", Layer::Middle),
     ("tactus-sys", Layer::Middle),
+    ("tactus-client", Layer::Middle),
     ("tactus-notation", Layer::Media),
     ("tactus-media", Layer::Media),
     ("tactus-storage", Layer::Storage),
@@ -52,6 +53,7 @@ const TABLE: [(&str, Layer); 17] = [
     ("tactus-playout", Layer::Playout),
     ("tactus-rtsp", Layer::Protocol),
     ("tactus-http", Layer::Protocol),
+    ("tactus-local", Layer::Protocol),
     ("tactus-config", Layer::Config),
     ("tactus", Layer::Top),
     ("tactus-sim", Layer::Top),
@@ -60,7 +62,7 @@ const TABLE: [(&str, Layer); 17] = [
 ];
 
 /// Crates of ours that may wait.
-const MAY_WAIT: [&str; 9] = [
+const MAY_WAIT: [&str; 10] = [
     "tactus-media",
     "tactus-storage",
     "tactus-config",
@@ -68,6 +70,7 @@ const MAY_WAIT: [&str; 9] = [
     "tactus-playout",
     "tactus-rtsp",
     "tactus-http",
+    "tactus-local",
     "tactus",
     "tactus-bench",
 ];

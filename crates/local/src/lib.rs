@@ -1,0 +1,18 @@
+//! The door of local clients: a Unix socket where programs of this machine connect, name titles
+//! and get the memory that they share with the file server.
+//!
+//! Promise: the kernel says who connects, the configuration who may. Each client has a thread for
+//! its names and one for its doorbell, with ordinary priority; no byte of a title passes here. A
+//! client that ends leaves nothing behind.
+#![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
+
+pub mod settings;
+
+mod doorbell;
+mod names;
+mod peer;
+
+mod session;
+
+pub mod server;

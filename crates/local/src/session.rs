@@ -1,0 +1,134 @@
+//! One client: its first message, its memory, its names, its end.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::Shutdown;
+use tactus_client::memory::{self, Mapping};
+use tactus_client::protocol::{Reply, Request};
+use tactus_client::socket;
+use tactus_control::broker::Broker;
+use tactus_control::local::{LocalClients, LocalSession};
+use tactus_core::local::{VERSION, layout};
+use tactus_core::units::{Bytes, KIB};
+use tactus_storage::catalogue::Catalogue;
+use tokio::runtime::Handle;
+
+use crate::doorbell::Doorbell;
+use crate::names::{self, EBADF, EINVAL, EMFILE, Refusal};
+
+/// What all sessions use.
+#[derive(Clone)]
+pub(crate) struct Shared {
+    pub(crate) clients: LocalClients,
+    pub(crate) catalogue: Arc<Catalogue>,
+    pub(crate) broker: Broker,
+    pub(crate) data_max: Bytes,
+    /// Runs the catalogue's lookups.
+    pub(crate) runtime: Handle,
+}
+
+/// Time for a new client's first message.
+const GREETING: Duration = Duration::from_secs(5);
+
+/// A client that does not take its replies is cut off after this time.
+const SENDING: Duration = Duration::from_secs(30);
+
+/// The least data of a client, and its unit.
+const DATA_MIN: u64 = 64 * KIB;
+
+/// Serves a client until it leaves.
+///
+/// # Errors
+/// Why its connection ended early.
+pub(crate) fn serve(connection: OwnedFd, shared: &Shared) -> io::Result<()> {
+    let connection = Arc::new(connection);
+    set_socket_timeout(&connection, Timeout::Recv, Some(GREETING))?;
+    set_socket_timeout(&connection, Timeout::Send, Some(SENDING))?;
+    let Some((Request::Hello { version, data }, _)) = socket::receive(&connection)? else {
+        return refuse(&connection, EINVAL, "the first message is `hello`");
+    };
+    if version != VERSION {
+        let message = format!("this server speaks version {VERSION}, not {version}");
+        return refuse(&connection, EPROTONOSUPPORT, &message);
+    }
+    set_socket_timeout(&connection, Timeout::Recv, None)?;
+    let data = data.clamp(DATA_MIN, shared.data_max.0.max(DATA_MIN)).next_multiple_of(DATA_MIN);
+    let len = layout::DATA + data as usize;
+    let file = memory::create(len)?;
+    let mapping = Arc::new(Mapping::new(file.as_fd(), len)?);
+    let (bell, their_bell) = Doorbell::new()?;
+    let cut = {
+        let connection = Arc::clone(&connection);
+        // Refused only if the client has gone.
+        move || rustix::net::shutdown(&*connection, Shutdown::Both).unwrap_or_default()
+    };
+    let session = shared.clients.attach(mapping, Box::new(bell.clone()), Box::new(cut));
+    let Some(mut session) = session else {
+        return refuse(&connection, EBUSY, "as many programs as may are connected; see [local]");
+    };
+    let welcome = Reply::Welcome {
+        version: VERSION,
+        memory: len as u64,
+        handles: tactus_control::local::HANDLES_MAX,
+        requests: tactus_control::local::REQUESTS_MAX as u32,
+    };
+    socket::send(&connection, &welcome, &[file.as_fd(), their_bell.as_fd()])?;
+    drop((file, their_bell));
+    std::thread::scope(|scope| {
+        let listening = std::thread::Builder::new().name("tactus-bell".to_owned());
+        listening.spawn_scoped(scope, || bell.listen(|| shared.clients.wake()))?;
+        let ended = answer(&connection, shared, &mut session);
+        bell.end();
+        ended
+    })
+}
+
+/// Answers messages until the client leaves.
+fn answer(
+    connection: &OwnedFd,
+    shared: &Shared,
+    session: &mut LocalSession,
+) -> io::Result<()> {
+    while let Some((request, descriptors)) = socket::receive(connection)? {
+        drop::<Vec<OwnedFd>>(descriptors);
+        let reply = shared.runtime.block_on(reply(request, shared, session));
+        let reply = reply.unwrap_or_else(|(errno, message)| Reply::Error { errno, message });
+        socket::send(connection, &reply, &[])?;
+    }
+    Ok(())
+}
+
+async fn reply(
+    request: Request,
+    shared: &Shared,
+    session: &mut LocalSession,
+) -> Result<Reply, Refusal> {
+    match request {
+        Request::Hello { .. } => Err((EINVAL, "the program is connected already".into())),
+        Request::Open { title } => {
+            let (found, stat) = names::open(&shared.catalogue, &title).await?;
+            let opened = session.open(&found, &shared.broker);
+            let handle = opened.map_err(|fault| (EMFILE, format!("{title}: {fault}")))?;
+            Ok(Reply::Opened { handle, stat })
+        }
+        Request::Close { handle } => match session.close(handle) {
+            true => Ok(Reply::Closed),
+            false => Err((EBADF, format!("no title is open as {handle}"))),
+        },
+        Request::Stat { title } => names::stat(&shared.catalogue, &title).await,
+        Request::List { directory, after } => {
+            names::list(&shared.catalogue, &directory, after.as_deref()).await
+        }
+    }
+}
+
+pub(crate) fn refuse(connection: &OwnedFd, errno: u32, message: &str) -> io::Result<()> {
+    socket::send(connection, &Reply::Error { errno, message: message.into() }, &[])
+}
+
+const EBUSY: u32 = 16;
+const EPROTONOSUPPORT: u32 = 93;

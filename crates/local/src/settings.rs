@@ -1,0 +1,25 @@
+//! The settings of local clients: `[local]`.
+
+use tactus_control::socket_file::UnixSocket;
+use tactus_core::units::{Bytes, MIB};
+
+/// Where local clients connect, and who may.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LocalSettings {
+    /// The socket file.
+    pub socket: UnixSocket,
+    /// Most clients at once.
+    pub clients: u16,
+    /// Most data that one client may share.
+    pub data_max: Bytes,
+    /// Users that may connect, by name or number, besides root and the server's own.
+    pub users: Vec<String>,
+    /// Groups whose members may connect, by name or number.
+    pub groups: Vec<String>,
+}
+
+/// Clients at once by default.
+pub const CLIENTS: u16 = 8;
+
+/// Data of one client by default.
+pub const DATA_MAX: Bytes = Bytes(64 * MIB);
