@@ -43,9 +43,8 @@ impl Mapping {
         let access = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::SHARED | MapFlags::POPULATE;
         // SAFETY: the kernel chooses a free address, so no existing memory changes.
-        let mapped = unsafe {
-            rustix::mm::mmap(std::ptr::null_mut(), len, access, flags, file.as_fd(), 0)
-        }?;
+        let mapped =
+            unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, access, flags, file.as_fd(), 0) }?;
         let base = NonNull::new(mapped.cast()).expect("the kernel maps nothing at address zero");
         Ok(Self { base, len })
     }

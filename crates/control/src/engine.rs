@@ -213,7 +213,8 @@ pub fn start(settings: &EngineSettings) -> io::Result<Engine> {
         tactus_sys::clock::now(),
     );
     let watches = Watches { watchdog: watch, degradation, learning, gauge, stalls: stalling };
-    let all_reports = Reports { broker: broker.clone(), reports, local: local.clone().zip(local_reports) };
+    let all_reports =
+        Reports { broker: broker.clone(), reports, local: local.clone().zip(local_reports) };
     threads.push(start_reports(all_reports, watches, sleeper, stop)?);
     let (mut write_paths, mut answering) = (vec![], vec![]);
     for pair in shares.into_iter().zip(ends) {

@@ -186,11 +186,7 @@ impl LocalSession {
     ///
     /// # Errors
     /// If too many are open, or its file cannot be used.
-    pub fn open(
-        &mut self,
-        title: &Arc<OpenTitle>,
-        broker: &Broker,
-    ) -> Result<u32, LocalOpenFault> {
+    pub fn open(&mut self, title: &Arc<OpenTitle>, broker: &Broker) -> Result<u32, LocalOpenFault> {
         let handle = self.titles.iter().position(Option::is_none);
         let handle = handle.ok_or(LocalOpenFault::TooMany)?;
         let file = broker.title_file(title)?;

@@ -18,8 +18,8 @@ use tactus_ring::spsc::{Consumer, Producer, ring};
 use crate::block::{BlockRings, BlockServer, Requester};
 use crate::cores::Core;
 use crate::counters::{
-    BlockCounters, ClassCounters, CoreCounters, DeliveryCounters, DiskCounters, LinkCounters,
-    FileCounters, PacketCounters, StreamCounters,
+    BlockCounters, ClassCounters, CoreCounters, DeliveryCounters, DiskCounters, FileCounters,
+    LinkCounters, PacketCounters, StreamCounters,
 };
 use crate::delivery::{DeliveryParts, DeliveryServer, LinkEnd, Links, VolumeLimits, VolumeParts};
 use crate::disk::{self, DiskRings, DiskServer, ProbeSetup};
@@ -236,7 +236,8 @@ where
     D: DiskPort + Send + 'static,
     L: LinkPort + Send + 'static,
 {
-    let Setup { volumes, links, packets, local, streams, patience, placement, report_waker } = setup;
+    let Setup { volumes, links, packets, local, streams, patience, placement, report_waker } =
+        setup;
     let streams = streams as usize;
     let places: usize = volumes.iter().map(|volume| volume.keeper.places() as usize).sum();
     // Streams of pinned titles share blocks, so there may be more leases than places.

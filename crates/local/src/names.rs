@@ -71,8 +71,7 @@ pub(crate) async fn list(
     else {
         return Err((ENOTDIR, format!("{text} is no directory")));
     };
-    let mut scroll =
-        catalogue.scroll(directory, ListingScope::All, after.map(Position::of_link));
+    let mut scroll = catalogue.scroll(directory, ListingScope::All, after.map(Position::of_link));
     let found = scroll.next(ENTRIES).await.map_err(refused(text))?;
     let entry = |entry: &catalogue::Entry| {
         let stat = stat_of(entry);

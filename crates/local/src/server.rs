@@ -58,7 +58,14 @@ impl LocalServer {
         };
         let connections_max = usize::from(settings.clients) + WAITING_MAX;
         let connections = Arc::default();
-        Ok(Self { file, listener: Arc::new(listener), admitted, shared, connections, connections_max })
+        Ok(Self {
+            file,
+            listener: Arc::new(listener),
+            admitted,
+            shared,
+            connections,
+            connections_max,
+        })
     }
 
     /// Checks that [`Self::bind`] would work now, apart from a server that listens there.
@@ -108,7 +115,11 @@ impl LocalServer {
     fn begin(&self, connection: OwnedFd) {
         let Ok(peer) = Peer::of(&connection) else { return };
         let refuse = |errno, message: &str| {
-            tracing::info!(pid = peer.pid, uid = peer.uid.as_raw(), "local client refused: {message}");
+            tracing::info!(
+                pid = peer.pid,
+                uid = peer.uid.as_raw(),
+                "local client refused: {message}"
+            );
             session::refuse(&connection, errno, message).ok();
         };
         if !self.admitted.admits(&peer) {

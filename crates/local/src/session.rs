@@ -3,10 +3,10 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::Shutdown;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use tactus_client::memory::{self, Mapping};
 use tactus_client::protocol::{Reply, Request};
 use tactus_client::socket;
@@ -61,13 +61,13 @@ pub(crate) fn serve(connection: OwnedFd, shared: &Shared) -> io::Result<()> {
     let file = memory::create(len)?;
     let mapping = Arc::new(Mapping::new(file.as_fd(), len)?);
     let (bell, their_bell) = Doorbell::new()?;
-    let cut = {
+    let attach = || {
         let connection = Arc::clone(&connection);
         // Refused only if the client has gone.
-        move || rustix::net::shutdown(&*connection, Shutdown::Both).unwrap_or_default()
+        let cut = move || rustix::net::shutdown(&*connection, Shutdown::Both).unwrap_or_default();
+        shared.clients.attach(Arc::clone(&mapping) as _, Box::new(bell.clone()), Box::new(cut))
     };
-    let session = shared.clients.attach(mapping, Box::new(bell.clone()), Box::new(cut));
-    let Some(mut session) = session else {
+    let Some(mut session) = retried(attach) else {
         return refuse(&connection, EBUSY, "as many programs as may are connected; see [local]");
     };
     let welcome = Reply::Welcome {
@@ -87,12 +87,23 @@ pub(crate) fn serve(connection: OwnedFd, shared: &Shared) -> io::Result<()> {
     })
 }
 
+/// Tries for a while: a program that has just ended may still be on its way out.
+fn retried<T>(attempt: impl Fn() -> Option<T>) -> Option<T> {
+    let until = Instant::now() + LEAVING;
+    loop {
+        let result = attempt();
+        if result.is_some() || Instant::now() >= until {
+            return result;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Time for a place to become free.
+const LEAVING: Duration = Duration::from_secs(2);
+
 /// Answers messages until the client leaves.
-fn answer(
-    connection: &OwnedFd,
-    shared: &Shared,
-    session: &mut LocalSession,
-) -> io::Result<()> {
+fn answer(connection: &OwnedFd, shared: &Shared, session: &mut LocalSession) -> io::Result<()> {
     while let Some((request, descriptors)) = socket::receive(connection)? {
         drop::<Vec<OwnedFd>>(descriptors);
         let reply = shared.runtime.block_on(reply(request, shared, session));

@@ -276,8 +276,7 @@ pub(super) fn of(
     let derate = if real_time { 1 } else { 2 };
     let local_places = u32::from(settings.local_clients) * PLACES_OF_CLIENT;
     let disks = volumes.iter().enumerate().map(|(index, volume)| {
-        let disk =
-            disk_limits(&volume.limits, volume.model, placement.disks[index] as u32, derate);
+        let disk = disk_limits(&volume.limits, volume.model, placement.disks[index] as u32, derate);
         DiskLimits { blocks: disk.blocks.saturating_sub(local_places), ..disk }
     });
     let share = |rate: BitRate| BitRate(settings.link.budget.of(rate.0));

@@ -18,19 +18,19 @@ use tactus_control::broker::Broker;
 use tactus_control::engine::{self, Engine, WritePath};
 use tactus_control::pins::Pins;
 use tactus_control::recording::Recorder;
-use tactus_control::{indexing, placement};
 use tactus_control::socket_file::UnixSocket;
+use tactus_control::{indexing, placement};
 use tactus_http::settings::{Origins, PublicUrl};
 use tactus_http::{
     self, Control, Counters, Hosts, Internal, Limits, Site, Store, UnixListener, Uploads,
 };
+use tactus_local::server::LocalServer;
 use tactus_notation::Auto;
 use tactus_notation::units::exact;
 use tactus_playout::channels::Channels;
 use tactus_playout::classes::Classes;
 use tactus_playout::ingest::Recordings;
 use tactus_playout::reload::Reload;
-use tactus_local::server::LocalServer;
 use tactus_rtsp::Rtsp;
 use tactus_storage::catalogue::{self, Catalogue, CatalogueRules, Root};
 use tactus_storage::store::{Manifests, Medium};

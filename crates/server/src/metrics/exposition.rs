@@ -45,6 +45,7 @@ impl prometheus_client::collector::Collector for Collector {
         stalls(&mut page, sources)?;
         link(&mut page, sources)?;
         packets(&mut page, sources)?;
+        local(&mut page, sources)?;
         classes(&mut page, sources)?;
         rtsp(&mut page, sources)?;
         disks(&mut page, sources)?;
@@ -235,6 +236,23 @@ fn rtsp(page: &mut Page, sources: &Sources) -> fmt::Result {
 }
 
 /// Datagrams.
+fn local(page: &mut Page, sources: &Sources) -> fmt::Result {
+    let file = &sources.counters.file;
+    let one = |value: u64| [(vec![], value)];
+    let clients = [(vec![], file.clients.value() as f64)];
+    page.gauge("tactus_local_clients", "Programs of this machine", None, clients)?;
+    let refused = file.refused.value();
+    let requests = [
+        (vec![("valid", "yes".into())], file.requests.value().saturating_sub(refused)),
+        (vec![("valid", "no".into())], refused),
+    ];
+    page.counter("tactus_local_requests", "Requests in shared memory", None, requests)?;
+    let help = "Bytes of titles copied into shared memory";
+    page.counter("tactus_local_read", help, Some(Unit::Bytes), one(file.bytes.value()))?;
+    let help = "Times that a sleeping program was woken";
+    page.counter("tactus_local_wakes", help, None, one(file.rings.value()))
+}
+
 fn packets(page: &mut Page, sources: &Sources) -> fmt::Result {
     let packets = &sources.counters.packets;
     let one = |value: u64| [(vec![], value)];

@@ -1,0 +1,148 @@
+//! A local client that writes the words itself, so that it can write wrong ones, too.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
+use tactus_client::memory::Mapping;
+use tactus_client::protocol::{Reply, Request as Message};
+use tactus_client::socket;
+use tactus_core::local::{
+    ANSWER_WORDS, Answer, Operation, REQUEST_WORDS, RING_SLOTS, Request, VERSION, layout,
+};
+use tactus_core::units::{Bytes, MonoTime};
+use tactus_ring::shared::{
+    Receiver, RingLayout, Sender, SharedBytes, SharedMemory, SleepMark, Words,
+};
+
+/// Longer than anything takes on a slow machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Data that it shares.
+pub(super) const DATA: u64 = 4 << 20;
+
+/// A connected client.
+pub(super) struct Raw {
+    connection: OwnedFd,
+    bell: OwnedFd,
+    requests: Sender<REQUEST_WORDS>,
+    answers: Receiver<ANSWER_WORDS>,
+    server: SleepMark,
+    pub(super) data: SharedBytes,
+    /// All of the memory, to write rubbish into.
+    pub(super) memory: SharedBytes,
+}
+
+impl Raw {
+    pub(super) fn connect(path: &Path) -> Self {
+        let kind = SocketType::SEQPACKET;
+        let connection =
+            rustix::net::socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)
+                .unwrap();
+        rustix::net::connect(&connection, &SocketAddrUnix::new(path).unwrap()).unwrap();
+        let hello = Message::Hello { version: VERSION, data: DATA };
+        socket::send(&connection, &hello, &[]).unwrap();
+        let (reply, mut descriptors) = socket::receive::<Reply>(&connection).unwrap().unwrap();
+        let Reply::Welcome { memory, .. } = reply else { panic!("{reply:?}") };
+        let bell = descriptors.pop().unwrap();
+        let file = descriptors.pop().unwrap();
+        let mapping: Arc<dyn SharedMemory> =
+            Arc::new(Mapping::new(file.as_fd(), memory as usize).unwrap());
+        let words = Words::new(Arc::clone(&mapping));
+        Self {
+            connection,
+            bell,
+            requests: Sender::new(
+                words.clone(),
+                RingLayout {
+                    pushed: layout::REQUESTS_PUSHED,
+                    taken: layout::REQUESTS_TAKEN,
+                    slots: layout::REQUESTS,
+                    capacity: RING_SLOTS,
+                },
+            ),
+            answers: Receiver::new(
+                words.clone(),
+                RingLayout {
+                    pushed: layout::ANSWERS_PUSHED,
+                    taken: layout::ANSWERS_TAKEN,
+                    slots: layout::ANSWERS,
+                    capacity: RING_SLOTS,
+                },
+            ),
+            server: SleepMark::new(words, layout::SERVER_ASLEEP),
+            data: SharedBytes::new(Arc::clone(&mapping), layout::DATA),
+            memory: SharedBytes::new(mapping, 0),
+        }
+    }
+
+    pub(super) fn ask(&self, message: &Message) -> Reply {
+        socket::send(&self.connection, message, &[]).unwrap();
+        socket::receive(&self.connection).unwrap().unwrap().0
+    }
+
+    /// Waits until the server has ended the connection.
+    pub(super) fn is_cut(&self) -> bool {
+        socket::receive::<Reply>(&self.connection).is_ok_and(|reply| reply.is_none())
+    }
+
+    /// The error number of a refused message.
+    pub(super) fn refusal(&self, message: &Message) -> u32 {
+        match self.ask(message) {
+            Reply::Error { errno, .. } => errno,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub(super) fn open(&self, title: &str) -> u32 {
+        match self.ask(&Message::Open { title: title.into() }) {
+            Reply::Opened { handle, .. } => handle,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub(super) fn push(&mut self, words: &[u64; REQUEST_WORDS]) {
+        assert!(self.requests.push(words).unwrap());
+        self.ring_if_asleep();
+    }
+
+    fn ring_if_asleep(&self) {
+        if self.server.must_ring() {
+            self.ring();
+        }
+    }
+
+    /// Rings, asleep or not. The server may have gone.
+    pub(super) fn ring(&self) {
+        rustix::net::send(&self.bell, &[1], SendFlags::NOSIGNAL).ok();
+    }
+
+    pub(super) fn answer(&mut self) -> Answer {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            if let Some(words) = self.answers.pop().unwrap() {
+                return Answer::decode(&words);
+            }
+            assert!(Instant::now() < until, "no answer");
+            std::hint::spin_loop();
+        }
+    }
+
+    pub(super) fn read(&mut self, handle: u32, offset: u64, len: u32, at: u64) -> Result<u32, u32> {
+        let request = Request {
+            token: offset,
+            operation: Operation::Read,
+            handle,
+            offset: Bytes(offset),
+            len,
+            at,
+            when: MonoTime(0),
+        };
+        self.push(&request.encode());
+        let answer = self.answer();
+        assert_eq!(answer.token, offset);
+        answer.result
+    }
+}
