@@ -41,13 +41,13 @@ pub fn send<T: Serialize>(
 }
 
 /// A message and the descriptors that came with it.
-pub type Received<T> = (T, Vec<OwnedFd>);
+pub type Packet<T> = (T, Vec<OwnedFd>);
 
 /// Receives one message; `None` if the other side has closed the connection.
 ///
 /// # Errors
 /// What the kernel says; `EMSGSIZE` for a message that is too long, `EBADMSG` for one that is none.
-pub fn receive<T: DeserializeOwned>(socket: impl AsFd) -> io::Result<Option<Received<T>>> {
+pub fn receive<T: DeserializeOwned>(socket: impl AsFd) -> io::Result<Option<Packet<T>>> {
     let mut text = vec![0; MESSAGE_MAX];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
     let mut control = RecvAncillaryBuffer::new(&mut space);

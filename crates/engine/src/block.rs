@@ -180,8 +180,7 @@ impl BlockServer {
         self.keeper.evict(BlockRef { place, generation: entry.generation });
     }
 
-    /// Has the disk drop a read when its last waiter has gone. An answer on its way to the requester
-    /// is not recalled.
+    /// Has the disk drop a read when its last waiter has gone; an answer on its way stays.
     fn handle_abandon(&mut self, gone: Waiter, key: Key) {
         let Some(place) = self.index.find(key) else { return };
         let State::Filling(fill) = &mut self.places[place as usize].state else { return };

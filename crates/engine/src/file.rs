@@ -19,7 +19,7 @@ use tactus_ring::spsc::{Consumer, Producer};
 use crate::counters::FileCounters;
 use crate::egress::Memory;
 use crate::file::attention::Attention;
-use crate::file::client::{Entry, Held, Pending, Progress};
+use crate::file::client::{ClientLease, Entry, Pending, Progress};
 use crate::internal::{BlockRequest, FromBlock, Round, ToBlock};
 use crate::message::local::Handle;
 use crate::message::{ClientId, LocalCommand, LocalReport, Origin, VolumeId};
@@ -37,7 +37,7 @@ pub struct FileServer {
     /// Slots in use, in no order.
     active: Vec<u16>,
     /// Memory for the leases of a client, one for each free slot.
-    spare: Vec<Vec<Held>>,
+    spare: Vec<Vec<ClientLease>>,
     volumes: Vec<Volume>,
     port: Box<dyn FilePort>,
     commands: Consumer<LocalCommand>,
@@ -166,7 +166,7 @@ impl FileServer {
         self.waker.wake();
     }
 
-    fn give_back(&mut self, held: Held) {
+    fn give_back(&mut self, held: ClientLease) {
         self.tell(held.volume, ToBlock::Return(held.lease));
     }
 
@@ -201,7 +201,7 @@ impl FileServer {
         match result {
             Ok(lease) => {
                 pending.progress = Progress::Going;
-                let held = Held { volume, title, block, lease };
+                let held = ClientLease { volume, title, block, lease };
                 if entry.is_ended || entry.held(volume, title, block).is_some() {
                     returned = Some(held);
                 } else {

@@ -62,8 +62,11 @@ mod tests {
         let (bell, theirs) = Doorbell::new().unwrap();
         let rings = AtomicU32::new(0);
         std::thread::scope(|scope| {
-            let listening =
-                scope.spawn(|| bell.listen(|| drop(rings.fetch_add(1, Ordering::Relaxed))));
+            let listening = scope.spawn(|| {
+                bell.listen(|| {
+                    rings.fetch_add(1, Ordering::Relaxed);
+                })
+            });
             rustix::io::write(&theirs, &[1]).unwrap();
             while rings.load(Ordering::Relaxed) == 0 {
                 std::thread::yield_now();

@@ -36,7 +36,7 @@ impl Attention {
             (self.period, self.spent) = (period, Nanos(0));
         }
         if let Some(since) = self.since.take() {
-            self.spent = self.spent + now.since(since);
+            self.spent += now.since(since);
         }
     }
 

@@ -41,7 +41,7 @@ pub(super) struct Pending {
 }
 
 /// A block that is kept for a client.
-pub(super) struct Held {
+pub(super) struct ClientLease {
     pub(super) volume: VolumeId,
     pub(super) title: TitleId,
     pub(super) block: u64,
@@ -53,7 +53,7 @@ pub(super) struct Entry {
     pub(super) client: Box<LocalClient>,
     pub(super) pending: [Option<Pending>; REQUESTS_MAX],
     /// The oldest first.
-    pub(super) held: Vec<Held>,
+    pub(super) held: Vec<ClientLease>,
     /// Requests under way.
     pub(super) under_way: usize,
     /// Wants that the block servers have not answered.
@@ -69,7 +69,7 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    pub(super) fn new(client: Box<LocalClient>, held: Vec<Held>) -> Self {
+    pub(super) fn new(client: Box<LocalClient>, held: Vec<ClientLease>) -> Self {
         Self {
             client,
             pending: [None; REQUESTS_MAX],
@@ -145,7 +145,8 @@ impl Entry {
 
     /// A block that is kept for it.
     pub(super) fn held(&self, volume: VolumeId, title: TitleId, block: u64) -> Option<usize> {
-        let is_it = |held: &Held| (held.volume, held.title, held.block) == (volume, title, block);
+        let is_it =
+            |held: &ClientLease| (held.volume, held.title, held.block) == (volume, title, block);
         self.held.iter().position(is_it)
     }
 }
