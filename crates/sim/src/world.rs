@@ -669,6 +669,7 @@ fn place(swarm: &Swarm, dice: &mut Dice) -> Placement {
         delivery: any(),
         links: (0..swarm.links).map(|_| any()).collect(),
         packets: any(),
+        file: 0,
     }
 }
 
