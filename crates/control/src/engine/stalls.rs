@@ -370,6 +370,7 @@ mod tests {
             blocks: vec![],
             delivery: Arc::default(),
             links: vec![Arc::default()],
+            file: Arc::default(),
             packets: Arc::default(),
             classes: Arc::new([]),
             streams: Arc::new([]),
