@@ -118,7 +118,8 @@ impl Agenda {
 
 fn clock_of(options: &Options, stream: u16, begin: MonoTime) -> ByteClock {
     let rate = BitRate(options.rate);
-    let begin = Cycle { rate, datagrams: 1 }.begin(Phase::spread(stream.into()), begin);
+    let begin =
+        Cycle { rate, datagrams: 1, payload: PAYLOAD }.begin(Phase::spread(stream.into()), begin);
     ByteClock::new(begin, rate)
 }
 

@@ -10,6 +10,7 @@ mod counting;
 mod gathering;
 mod places;
 mod plan;
+mod sound;
 
 use alloc::sync::Arc;
 use core::ops::Range;
@@ -26,6 +27,7 @@ pub use counting::{Counting, FinalCounters};
 pub use gathering::Gathering;
 pub use places::{Cycle, Phase, Place, Places};
 pub use plan::{Plan, Restamping, TitleSchedule};
+pub use sound::{PAYLOAD_TYPE as SOUND_PAYLOAD_TYPE, Sound};
 
 /// The payload of a full datagram: seven transport packets, as many as fit an Ethernet frame.
 pub const PAYLOAD: Bytes = Bytes(7 * ts::PACKET as u64);
@@ -43,6 +45,8 @@ pub enum Framing {
     Rtp(Session),
     /// Chunks of HTTP/1.1 (RFC 9112, section 7.1), in a connection.
     Chunked,
+    /// Packets of uncompressed sound, as datagrams.
+    Sound(Sound),
 }
 
 /// The initial values of an RTP session (RFC 3550, section 5.1: random).
@@ -62,7 +66,33 @@ impl Framing {
         match self {
             // The head of an HTTP chunk is around many datagrams.
             Self::Plain | Self::Chunked => Bytes(0),
-            Self::Rtp(_) => Bytes(rtp::HEADER as u64),
+            Self::Rtp(_) | Self::Sound(_) => Bytes(rtp::HEADER as u64),
+        }
+    }
+
+    /// Bytes of the payload of a full datagram.
+    pub const fn payload(self) -> Bytes {
+        match self {
+            Self::Plain | Self::Rtp(_) | Self::Chunked => PAYLOAD,
+            Self::Sound(sound) => sound.format.payload(),
+        }
+    }
+
+    /// The rate of the payloads of a title of `rate`, without a plan.
+    pub const fn rate_out(self, rate: BitRate) -> BitRate {
+        match self {
+            Self::Plain | Self::Rtp(_) | Self::Chunked => rate,
+            Self::Sound(sound) => sound.out_rate(rate),
+        }
+    }
+
+    /// The same for a title whose samples have another width, in the session of `before`.
+    fn following(self, before: Self) -> Self {
+        match (self, before) {
+            (Self::Sound(own), Self::Sound(before)) => {
+                Self::Sound(Sound { session: before.session, ..own })
+            }
+            _ => before,
         }
     }
 
@@ -73,8 +103,9 @@ impl Framing {
 
     /// The rate on the wire of a stream with a payload of `rate`. Rounds up.
     pub fn wire_rate(self, rate: BitRate, ip: Ip) -> BitRate {
-        let wire = u128::from(self.wire(PAYLOAD, 1, ip).0);
-        BitRate((u128::from(rate.0) * wire).div_ceil(u128::from(PAYLOAD.0)) as u64)
+        let payload = self.payload();
+        let wire = u128::from(self.wire(payload, 1, ip).0);
+        BitRate((u128::from(rate.0) * wire).div_ceil(u128::from(payload.0)) as u64)
     }
 }
 
@@ -188,7 +219,8 @@ impl Cutter {
         let Cutting { framing, clock, gathering, segments_max, turn, plan } = cutting;
         let stuffed = plan.as_ref().and_then(|plan| plan.stuff);
         let packets = plan.as_ref().map_or(ts::Framing::PLAIN, |plan| plan.packets);
-        let together = gathering.most(stuffed.unwrap_or(bare_rate(clock.rate(), packets)));
+        let rate_out = framing.rate_out(bare_rate(clock.rate(), packets));
+        let together = gathering.most(stuffed.unwrap_or(rate_out), framing.payload());
         let segments_max = segments_max.clamp(1, SEGMENTS_MAX);
         let datagrams_max = together.clamp(1, segments_max.into()) as u32;
         let restamping = plan.as_ref().and_then(|plan| plan.restamping.as_ref());
@@ -237,13 +269,16 @@ impl Cutter {
         let start = self.clock.start();
         let wait = self.cycle().begin(phase, start).since(start);
         let most = self.datagrams_max;
-        let first = (self.leaving_rate().bytes_in(wait).0 / PAYLOAD.0) as u32 % most;
+        let first = (self.leaving_rate().bytes_in(wait).0 / self.payload()) as u32 % most;
         Self { shorter: (most - first) % most, ..self }
     }
 
     /// The time from one message to the next.
     pub fn cycle(&self) -> Cycle {
-        Cycle { rate: self.leaving_rate(), datagrams: self.datagrams_max }
+        let (rate, payload) = (self.leaving_rate(), self.framing.payload());
+        // Packets of sound are at the times of its clock, each for itself.
+        let datagrams = if self.sound().is_some() { 1 } else { self.datagrams_max };
+        Cycle { rate, datagrams, payload }
     }
 
     /// The interval of the moments at which messages leave.
@@ -268,7 +303,7 @@ impl Cutter {
         let breaks = self.begins.is_none() || trace.shows.is_none() || is_paused;
         // Unchanged bytes have no marks.
         let is_marked = breaks && self.restamping().is_some();
-        let (framing, epoch) = (trace.framing, trace.epoch);
+        let (framing, epoch) = (self.framing.following(trace.framing), trace.epoch);
         let next = Self { framing, epoch, restamper, begins, breaks, is_marked, ..self };
         let ahead = next.ahead_in(0);
         Self { ahead, ..next }
@@ -281,7 +316,7 @@ impl Cutter {
         let passed = |rate: BitRate| rate.bytes_in(self.title_due(title).since(self.clock.start()));
         self.at = match self.stuffed() {
             Some(rate) => Bytes(passed(rate).0 / PAYLOAD.0 * PAYLOAD.0),
-            None => self.front() + self.packets.bare(title),
+            None => self.front() + self.bare(title),
         };
         self.taken = title;
         self.hint = self.line().map_or(0, |line| line.hint(title));
@@ -292,12 +327,16 @@ impl Cutter {
     pub fn trace(&self, sent: Bytes) -> Trace {
         // With a plan, cut bytes count as sent, even if they were lost.
         let at = if self.plan.is_some() { self.at } else { sent };
+        let next = |session: Session| {
+            // Wraps at its width.
+            let sequence = session.sequence.wrapping_add(at.0.div_ceil(self.payload()) as u16);
+            Session { sequence, ..session }
+        };
         let framing = match self.framing {
             framing @ (Framing::Plain | Framing::Chunked) => framing,
-            Framing::Rtp(session) => {
-                // Wraps at its width.
-                let sequence = session.sequence.wrapping_add(at.0.div_ceil(PAYLOAD.0) as u16);
-                Framing::Rtp(Session { sequence, ..session })
+            Framing::Rtp(session) => Framing::Rtp(next(session)),
+            Framing::Sound(sound) => {
+                Framing::Sound(Sound { session: next(sound.session), ..sound })
             }
         };
         let (due, epoch) = (self.due_at(at), self.epoch);
@@ -364,7 +403,7 @@ impl Cutter {
         if let Some(rate) = self.stuffed() {
             return rate.bytes_in(now.since(self.clock.start()));
         }
-        let Some(line) = self.line() else { return self.packets.bare(self.clock.allowed(now)) };
+        let Some(line) = self.line() else { return self.bare(self.clock.allowed(now)) };
         self.packets.bare(line.allowed(now.since(self.clock().start()))) + self.front()
     }
 
@@ -380,12 +419,13 @@ impl Cutter {
         if self.stuffed().is_some() {
             return self.next_stuffed(len, late);
         }
-        let end = len.map_or(u64::MAX, |len| (self.packets.bare(len) + self.front()).0);
+        let end = len.map_or(u64::MAX, |len| (self.bare(len) + self.front()).0);
         let left = end.saturating_sub(self.at.0);
         if left == 0 {
             return None;
         }
-        let limit = left.div_ceil(PAYLOAD.0).min(u64::from(self.segments_max)) as u32;
+        let payload = self.payload();
+        let limit = left.div_ceil(payload).min(u64::from(self.segments_max)) as u32;
         let most = limit.min(self.in_step());
         let first = self.due(0);
         // Most streams are slow compared with a tick.
@@ -393,13 +433,15 @@ impl Cutter {
         if late > due {
             datagrams = self.count_by(late, datagrams..limit);
         }
-        let bytes = Bytes(left.min(PAYLOAD.0 * u64::from(datagrams)));
+        let full = payload * u64::from(datagrams);
+        // Sound leaves in whole packets.
+        let bytes = Bytes(if self.sound().is_some() { full } else { left.min(full) });
         let in_front = self.front().saturating_sub(self.at).min(bytes);
         let (at, from) = (self.at, self.taken);
         let taken = match len {
             // The rest, with all that is between packets.
-            Some(len) if bytes.0 == left => len - from,
-            _ => self.packets.framed(bytes - in_front),
+            Some(len) if bytes.0 >= left => len - from,
+            _ => self.framed(bytes - in_front),
         };
         Some(Message { at, bytes, from, taken, datagrams, due })
     }
@@ -411,7 +453,7 @@ impl Cutter {
             return self.datagrams_max;
         }
         let most = u64::from(self.datagrams_max);
-        (most - (self.at.0 / PAYLOAD.0 + u64::from(self.shorter)) % most) as u32
+        (most - (self.at.0 / self.payload() + u64::from(self.shorter)) % most) as u32
     }
 
     /// How many of the next `most` datagrams leave with the one due at `first`, and the due time of
@@ -487,7 +529,10 @@ impl Cutter {
 
     /// Whether the bytes of a message differ from the title's.
     pub fn changes(&self, message: &Message) -> bool {
-        message.taken != message.bytes || self.restamping().is_some() || !self.packets.is_plain()
+        message.taken != message.bytes
+            || self.restamping().is_some()
+            || !self.packets.is_plain()
+            || self.sound().is_some()
     }
 
     /// Whether the counters of unchanged bytes are tracked.
@@ -511,13 +556,20 @@ impl Cutter {
 
     /// Whether the payloads of the next message are consecutive title bytes without insertions.
     pub fn is_in_place(&self) -> bool {
-        self.stuffed().is_none() && self.at >= self.front() && self.packets.is_plain()
+        self.stuffed().is_none()
+            && self.at >= self.front()
+            && self.packets.is_plain()
+            && self.sound().is_none()
     }
 
     /// The header of datagram `nth` of the next message.
     pub fn header(&self, nth: u32) -> Option<[u8; rtp::HEADER]> {
-        let Framing::Rtp(session) = self.framing else { return None };
-        let number = self.at.0 / PAYLOAD.0 + mutant!(SequenceByMessage, 0, u64::from(nth));
+        let number = self.at.0 / self.payload() + mutant!(SequenceByMessage, 0, u64::from(nth));
+        let session = match self.framing {
+            Framing::Plain | Framing::Chunked => return None,
+            Framing::Rtp(session) => session,
+            Framing::Sound(sound) => return Some(sound.header(number, self.due(nth)).write()),
+        };
         let header = rtp::Header {
             // RFC 2250, section 2.1: the clock is discontinuous with the packet before.
             marker: self.is_marked && number == 0,
@@ -546,6 +598,19 @@ impl Cutter {
             let here = line.hint_near(self.taken, self.hint);
             self.hint = here;
         }
+    }
+
+    /// Leaves out the packets of sound that are due for so long, as far as the `ready` next bytes
+    /// of a title of `len` hold them. Returns the bytes of the title that do not leave.
+    pub fn leave_out(&mut self, late: Nanos, ready: Bytes, len: Option<Bytes>) -> Bytes {
+        let packet = self.framed(self.framing.payload());
+        let is_last = len == Some(self.taken + ready);
+        let there = if is_last { ready.0.div_ceil(packet.0) } else { ready.0 / packet.0 };
+        let count = late.0.div_ceil(self.cycle().length().0).min(there);
+        let title = Bytes(packet.0 * count).min(ready);
+        self.at += Bytes(self.payload() * count);
+        self.taken += title;
+        title
     }
 
     /// Delays all further datagrams. The first packet of a session keeps its timestamp, since it
@@ -578,7 +643,7 @@ impl Cutter {
     fn lead(&self) -> Nanos {
         match self.stuffed() {
             Some(rate) => rate.time_for(self.front()),
-            None => self.clock.rate().time_for(self.packets.framed(self.front())),
+            None => self.clock.rate().time_for(self.framed(self.front())),
         }
     }
 
@@ -592,7 +657,31 @@ impl Cutter {
 
     /// The rate of the bytes in datagrams. Rounds down.
     fn leaving_rate(&self) -> BitRate {
-        self.stuffed().unwrap_or(bare_rate(self.clock.rate(), self.packets))
+        let bare = bare_rate(self.clock.rate(), self.packets);
+        self.stuffed().unwrap_or(self.framing.rate_out(bare))
+    }
+
+    /// The sound that it sends, if it does.
+    fn sound(&self) -> Option<Sound> {
+        match self.framing {
+            Framing::Plain | Framing::Rtp(_) | Framing::Chunked => None,
+            Framing::Sound(sound) => Some(sound),
+        }
+    }
+
+    /// Bytes of the payload of a full datagram.
+    fn payload(&self) -> u64 {
+        self.framing.payload().0
+    }
+
+    /// The bytes that leave of so many bytes of the title.
+    fn bare(&self, title: Bytes) -> Bytes {
+        self.sound().map_or(self.packets.bare(title), |sound| sound.out(title))
+    }
+
+    /// The bytes of the title in so many that leave.
+    fn framed(&self, out: Bytes) -> Bytes {
+        self.sound().map_or(self.packets.framed(out), |sound| sound.title(out))
     }
 
     /// The bytes of the title for each packet.
@@ -606,7 +695,7 @@ impl Cutter {
     }
 
     fn begins_at(&self, nth: u32) -> Bytes {
-        self.at + Bytes(PAYLOAD.0 * u64::from(nth))
+        self.at + Bytes(self.payload() * u64::from(nth))
     }
 
     fn due(&self, nth: u32) -> MonoTime {
@@ -615,8 +704,8 @@ impl Cutter {
 
     /// How many of the next datagrams, at a constant rate, are due by `until`; the first one is.
     fn due_by(&self, until: MonoTime) -> u32 {
-        let ahead = self.packets.bare(self.clock.allowed(until)).saturating_sub(self.at);
-        (ahead.0 / PAYLOAD.0 + 1).min(u32::MAX.into()) as u32
+        let ahead = self.bare(self.clock.allowed(until)).saturating_sub(self.at);
+        (ahead.0 / self.payload() + 1).min(u32::MAX.into()) as u32
     }
 
     /// The due time of a byte, counted over everything sent.
@@ -626,7 +715,7 @@ impl Cutter {
             (None, Some(_)) if out.0 >= self.front().0 => {
                 self.title_due(self.packets.framed(out - self.front()))
             }
-            (None, _) => self.clock.due(self.packets.framed(out)),
+            (None, _) => self.clock.due(self.framed(out)),
         }
     }
 
@@ -646,7 +735,7 @@ impl Cutter {
     }
 }
 
-/// The payloads of a message, each with `room` bytes in front.
+/// The payloads of a message of transport packets, each with `room` bytes in front.
 pub fn payloads(bytes: &mut [u8], room: usize) -> impl Iterator<Item = &mut [u8]> {
     let step = if room == 0 { bytes.len().max(1) } else { room + PAYLOAD.0 as usize };
     bytes.chunks_mut(step).map(move |datagram| &mut datagram[room..])

@@ -15,6 +15,7 @@ pub mod ac3;
 pub mod h264;
 pub mod h265;
 pub mod mpeg_audio;
+pub mod pcm;
 
 pub use nal::{LengthPrefixed, Payload};
 pub use receipt::Receipt;

@@ -208,7 +208,8 @@ impl PacketServer {
             let (outcome, sent) = (Outcome::Stopped, Bytes(0));
             return self.answer(FromLink::Closed { stream, outcome, sent, workspace: None });
         };
-        let out = blocks.plan.as_ref().and_then(|plan| plan.stuff).unwrap_or(rate);
+        let stuffed = blocks.plan.as_ref().and_then(|plan| plan.stuff);
+        let out = stuffed.unwrap_or(blocks.framing.rate_out(rate));
         let class = Class::stream(blocks.framing.wire_rate(out, output.ip()));
         let parent = self.classes.parent_of(&output);
         let class = self.pacer.add(parent, class).expect("there is a class for each stream");
@@ -245,10 +246,14 @@ impl PacketServer {
             let cutter = self.cutter(cutting, ByteClock::new(trace.due.max(now), rate));
             let phase = self.phase(index, &cutter);
             let entry = entry_of(&mut self.entries, index);
-            entry.cutter = cutter.following(&trace).in_step_with(phase);
+            entry.cutter = match entry.is_sound() {
+                true => cutter.at_phase(phase).following(&trace),
+                false => cutter.following(&trace).in_step_with(phase),
+            };
             entry.session = session;
         } else {
-            let cutter = self.cutter(cutting, ByteClock::new(now + self.ahead, rate));
+            let begin = entry.plan.as_ref().and_then(|plan| plan.begin).unwrap_or_default();
+            let cutter = self.cutter(cutting, ByteClock::new(begin.max(now + self.ahead), rate));
             let phase = self.phase(index, &cutter);
             entry_of(&mut self.entries, index).cutter = cutter.at_phase(phase);
         }
@@ -263,9 +268,13 @@ impl PacketServer {
         self.offer(now, index);
     }
 
-    /// The phase of a stream that begins: that of its place, if it has one.
+    /// The phase of a stream that begins: that of its place, if it has one. All sound has the phase
+    /// of its clock.
     fn phase(&mut self, index: u32, cutter: &Cutter) -> Phase {
         let entry = entry_of(&mut self.entries, index);
+        if entry.is_sound() {
+            return Phase(0);
+        }
         if entry.place.is_none() {
             entry.place = self.places.enter(cutter.cycle(), cutter.grid());
         }
@@ -339,15 +348,28 @@ impl PacketServer {
         let was_starved = entry.is_starved;
         let Some(mut message) = entry.next() else { return };
         if was_starved && message.due < now {
-            if !entry.is_growing() {
+            if !entry.is_growing() && !entry.is_behind {
                 self.counters.underruns.add(1);
                 self.streams[index as usize].underruns.add(1);
             }
-            // Missing bytes are delayed, not sent in a burst.
-            entry.delay(now.since(message.due));
-            self.moved.add(index);
-            message = entry.next().expect("it is in memory");
+            let late = now.since(message.due);
+            // Missing bytes are delayed or left out, not sent in a burst.
+            if entry.leaves_out(late) {
+                let bytes = entry.leave_out(now, late);
+                self.use_up(index, bytes);
+            } else {
+                entry.delay(late);
+                entry.is_behind = false;
+                self.moved.add(index);
+            }
+            let entry = entry_of(&mut self.entries, index);
+            if entry.is_complete() {
+                return self.close(index, Outcome::Complete);
+            }
+            let Some(next) = entry.next() else { return };
+            message = next;
         }
+        let entry = entry_of(&mut self.entries, index);
         entry.offered = Some(message);
         let packet = Packet { due: entry.cutter.leaves(&message), bytes: entry.wire(&message) };
         self.pacer.offer(now + self.ahead, entry.class, packet);

@@ -28,6 +28,8 @@ mod packets;
 mod planned;
 #[path = "promises/smoothed.rs"]
 mod smoothed;
+#[path = "promises/sound.rs"]
+mod sound;
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! The cost of sending datagrams, as measured on this machine.
 
-use tactus_core::datagrams::{Gathering, PAYLOAD};
-use tactus_core::units::{BitRate, Nanos};
+use tactus_core::datagrams::Gathering;
+use tactus_core::units::{BitRate, Bytes, Nanos};
 
 use super::Broker;
 
@@ -25,10 +25,11 @@ impl DatagramCost {
         Self { first: cost, further: cost, together_max: 1, tick: Nanos::from_millis(1) }
     }
 
-    /// CPU time per second of `out`, if datagrams due within `burst` may leave as one message.
-    pub fn of(&self, out: BitRate, burst: Nanos) -> Nanos {
-        let datagrams = (out.0 / 8).div_ceil(PAYLOAD.0);
-        let together = Gathering::of(burst, self.tick).datagrams(out);
+    /// CPU time per second of `out` in datagrams of `payload`, if those due within `burst` may
+    /// leave as one message.
+    pub fn of(&self, out: BitRate, payload: Bytes, burst: Nanos) -> Nanos {
+        let datagrams = (out.0 / 8).div_ceil(payload.0);
+        let together = Gathering::of(burst, self.tick).datagrams(out, payload);
         let messages = datagrams.div_ceil(together.clamp(1, self.together_max));
         self.first.times(messages) + self.further.times(datagrams - messages)
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use tactus_core::classes::ClassNumber;
 use tactus_core::cost::{Cost, Order, OutputCost, PacedRead, PlannedCost, TitlePart};
-use tactus_core::datagrams::{Framing, Ip, Session};
+use tactus_core::datagrams::{Framing, Ip, PAYLOAD, Session};
 use tactus_core::envelope::{Envelope, Spans};
 use tactus_core::generated;
 use tactus_core::ledger::Ledger;
@@ -246,8 +246,9 @@ impl<'a> DeliverySpec<'a> {
         turn: Option<Bytes>,
     ) -> Self {
         let wire = framing.wire_rate(out, output.ip());
-        let (burst, class) = (output.burst(), output.class());
-        Self::packets(broker, title, rate, [out, wire], (burst, class, output.sender()), turn)
+        let (payload, burst, class) = (framing.payload(), output.burst(), output.class());
+        let output = (payload, burst, class, output.sender());
+        Self::packets(broker, title, rate, [out, wire], output, turn)
     }
 
     /// A title at `rate` as RTP in a connection to a peer that speaks `ip`.
@@ -257,7 +258,7 @@ impl<'a> DeliverySpec<'a> {
         let session = Session { source: 0, sequence: 0, timestamp: 0 };
         let wire = Framing::Rtp(session).wire_rate(rate, ip);
         let wire = BitRate(wire.0 + wire.0 * frame::HEAD as u64 / 1316);
-        let output = (Nanos(0), None, Sender::AnyLink);
+        let output = (PAYLOAD, Nanos(0), None, Sender::AnyLink);
         Self::packets(broker, title, rate, [rate, wire], output, None)
     }
 
@@ -268,10 +269,10 @@ impl<'a> DeliverySpec<'a> {
         title: &'a Arc<OpenTitle>,
         rate: BitRate,
         [out, wire]: [BitRate; 2],
-        (burst, class, sender): (Nanos, Option<ClassNumber>, Sender),
+        (payload, burst, class, sender): (Bytes, Nanos, Option<ClassNumber>, Sender),
         turn: Option<Bytes>,
     ) -> Self {
-        let sending = broker.datagram_cost().of(out, burst);
+        let sending = broker.datagram_cost().of(out, payload, burst);
         let tick = Tick::not_under(burst);
         let order = turn.map_or(Order::Once, Order::Repeating);
         let read = PacedRead { rate, tick, burst: Bytes(0), order, is_pinned: false };

@@ -181,6 +181,7 @@ fn cost_by(single: Nanos, gathered: Option<Nanos>, plain: Nanos, tick: Nanos) ->
 
 #[cfg(test)]
 mod tests {
+    use tactus_core::datagrams::PAYLOAD;
     use tactus_core::units::{BitRate, MILLISECOND, SECOND};
 
     use super::*;
@@ -218,23 +219,24 @@ mod tests {
     #[test]
     fn those_that_leave_together_cost_less_and_never_nothing() {
         let micros = Nanos::from_micros;
-        let datagrams = |per_second: u64| BitRate(per_second * 1316 * 8);
+        let datagrams = |per_second: u64| BitRate(per_second * PAYLOAD.0 * 8);
+        let of = |cost: DatagramCost, out, burst| cost.of(out, PAYLOAD, burst);
         let tick = micros(250);
         let alone = cost_by(micros(5), None, micros(9), tick);
         assert_eq!(alone, DatagramCost::each(micros(8)));
-        assert_eq!(alone.of(datagrams(380), SECOND), micros(8 * 380));
+        assert_eq!(of(alone, datagrams(380), SECOND), micros(8 * 380));
         // Seven take 14 us: the first 5, the others 1.5 each.
         let gathered = cost_by(micros(5), Some(micros(2)), micros(9), tick);
         assert_eq!((gathered.first, gathered.further), (micros(8), Nanos(2_400)));
         let (half, nothing) = (MILLISECOND.times(500), Nanos::ZERO);
-        assert_eq!(gathered.of(datagrams(8), half), micros(2 * 8) + Nanos(6 * 2_400));
-        assert_eq!(gathered.of(datagrams(8), nothing), micros(8 * 8));
-        assert_eq!(gathered.of(datagrams(0), half), Nanos(0));
+        assert_eq!(of(gathered, datagrams(8), half), micros(2 * 8) + Nanos(6 * 2_400));
+        assert_eq!(of(gathered, datagrams(8), nothing), micros(8 * 8));
+        assert_eq!(of(gathered, datagrams(0), half), Nanos(0));
         // A flow so fast that four datagrams are due at every turn.
-        assert_eq!(gathered.of(datagrams(16_000), nothing), gathered.of(datagrams(16_000), tick));
+        assert_eq!(of(gathered, datagrams(16_000), nothing), of(gathered, datagrams(16_000), tick));
         assert_eq!(
-            gathered.of(datagrams(16_000), nothing),
-            gathered.of(datagrams(4), SECOND).times(4_000)
+            of(gathered, datagrams(16_000), nothing),
+            of(gathered, datagrams(4), SECOND).times(4_000)
         );
         // A measurement in which further datagrams cost nothing, or more than single ones.
         assert_eq!(cost_by(micros(5), Some(Nanos(1)), micros(1), tick).further, Nanos(200));

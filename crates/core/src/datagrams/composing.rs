@@ -42,6 +42,10 @@ impl Cutter {
         let rooms = u64::from(message.datagrams) * room as u64;
         assert!(message.at == self.at && bytes.len() as u64 == message.bytes.0 + rooms);
         let mut composed = Composition::default();
+        if let Some(sound) = self.sound() {
+            sound.compose(message.taken, bytes, room);
+            return composed;
+        }
         if self.is_in_place() {
             let mut title = self.taken;
             for payload in payloads(bytes, room) {

@@ -4,8 +4,7 @@
 //! with one burst leave at the same moments, so that one wake-up serves all of them. Design note:
 //! `docs/design/packets.md`, Messages.
 
-use super::PAYLOAD;
-use crate::units::{BitRate, MonoTime, Nanos};
+use crate::units::{BitRate, Bytes, MonoTime, Nanos};
 
 /// How long the datagrams of a stream wait for each other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -47,19 +46,19 @@ impl Gathering {
         }
     }
 
-    /// The largest number of datagrams in a message of a stream of `rate`.
-    pub(super) const fn most(self, rate: BitRate) -> u64 {
+    /// The largest number of datagrams of `payload` in a message of a stream of `rate`.
+    pub(super) const fn most(self, rate: BitRate, payload: Bytes) -> u64 {
         match self.is_by_turn() {
             // The number of due datagrams differs by one between turns.
-            true => rate.bytes_in(self.within).0 / PAYLOAD.0 + 1,
-            false => self.datagrams(rate),
+            true => rate.bytes_in(self.within).0 / payload.0 + 1,
+            false => self.datagrams(rate, payload),
         }
     }
 
-    /// The usual number of datagrams in a message of a stream of `rate`.
-    pub const fn datagrams(self, rate: BitRate) -> u64 {
+    /// The usual number of datagrams of `payload` in a message of a stream of `rate`.
+    pub const fn datagrams(self, rate: BitRate, payload: Bytes) -> u64 {
         let (within, all) = (rate.bytes_in(self.within), rate.bytes_in(self.burst));
-        let (by_wait, by_burst) = (within.0 / PAYLOAD.0 + 1, all.0 / PAYLOAD.0);
+        let (by_wait, by_burst) = (within.0 / payload.0 + 1, all.0 / payload.0);
         let most = if by_wait < by_burst { by_wait } else { by_burst };
         if most == 0 { 1 } else { most }
     }

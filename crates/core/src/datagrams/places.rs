@@ -14,6 +14,8 @@ pub struct Cycle {
     pub rate: BitRate,
     /// The number of datagrams in a message.
     pub datagrams: u32,
+    /// The payload of each.
+    pub payload: Bytes,
 }
 
 impl Cycle {
@@ -32,7 +34,7 @@ impl Cycle {
     }
 
     fn message(self) -> Bytes {
-        Bytes(PAYLOAD.0 * u64::from(self.datagrams))
+        Bytes(self.payload.0 * u64::from(self.datagrams))
     }
 
     /// The first time from `now` on that is at `phase` of this cycle. The cycles of one rate run
@@ -90,7 +92,7 @@ impl Places {
     /// For a link of `rate`, and turns of `tick`.
     pub fn new(rate: BitRate, tick: Nanos) -> Self {
         let unused = CyclePlaces {
-            cycle: Cycle { rate: BitRate(1), datagrams: 1 },
+            cycle: Cycle { rate: BitRate(1), datagrams: 1, payload: PAYLOAD },
             count: 1,
             streams: [0; PLACES_MAX],
             all: 0,

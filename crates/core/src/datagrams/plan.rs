@@ -28,6 +28,8 @@ pub struct Plan {
     pub stuff: Option<BitRate>,
     /// It is a part of a session with continuous counters; `None` if it is the only part.
     pub counting: Option<Counting>,
+    /// The stream does not begin before this time; one that follows another begins at its end.
+    pub begin: Option<MonoTime>,
 }
 
 /// The changes of the clocks in a title.
@@ -90,7 +92,7 @@ impl Plan {
 
     /// Whether the bytes leave unchanged.
     pub fn is_of_times(&self) -> bool {
-        let Self { front, packets, line: _, restamping, stuff, counting } = self;
+        let Self { front, packets, line: _, restamping, stuff, counting, begin: _ } = self;
         front.is_empty()
             && packets.is_plain()
             && restamping.is_none()

@@ -31,7 +31,7 @@ proptest! {
         let most = if gathering.grid().0 > tick { burst } else { burst.max(tick) + tick };
         prop_assert!(gathering.within().0 + gathering.grid().0 <= most);
         // The first of a message waits for the others, and for the moment at which they leave.
-        let count = gathering.datagrams(BitRate(rate));
+        let count = gathering.datagrams(BitRate(rate), PAYLOAD);
         let waits = BitRate(rate).time_for(PAYLOAD).times(count - 1) + gathering.grid();
         prop_assert!(count == 1 || waits <= Nanos(most) + Nanos(count), "{waits:?}");
     }
@@ -199,7 +199,7 @@ proptest! {
     ) {
         let message = Bytes(PAYLOAD.0 * u64::from(datagrams));
         let bits = u128::from(8 * message.0) * u128::from(SECOND.0);
-        let cycle = Cycle { rate: BitRate(rate), datagrams };
+        let cycle = Cycle { rate: BitRate(rate), datagrams, payload: PAYLOAD };
         let mut phases = Vec::new();
         for place in 0..count {
             let opened = MonoTime(first + u64::from(place) * apart);
@@ -259,3 +259,4 @@ fn the_wire_carries_what_the_payload_does_not_show() {
 
 mod framed;
 mod planned;
+mod sound;

@@ -52,6 +52,9 @@ impl Delivery {
         let is_rtp = matches!(framing, Framing::Rtp(_));
         match (&schedule, &output) {
             _ if framing == Framing::Chunked => Err(Mismatch::ChunkedBlocks),
+            (_, Output::Connection(_)) if matches!(framing, Framing::Sound(_)) => {
+                Err(Mismatch::SoundInConnection)
+            }
             (Schedule::BestEffort, Output::Datagrams(_)) => Err(Mismatch::DatagramsWithoutRate),
             (Schedule::BestEffort, _) if is_list => Err(Mismatch::ListWithoutRate),
             (Schedule::BestEffort, _) if is_rtp => Err(Mismatch::RtpWithoutRate),
@@ -78,7 +81,7 @@ impl Delivery {
     /// The parts that do not fit together.
     pub fn of_chunks(chunks: Chunks, output: Output) -> Result<Self, Mismatch> {
         match (chunks.framing, &output) {
-            (Framing::Rtp(_), _) => Err(Mismatch::ChunksAsRtp),
+            (Framing::Rtp(_) | Framing::Sound(_), _) => Err(Mismatch::ChunksAsRtp),
             (Framing::Chunked, Output::Datagrams(_)) => Err(Mismatch::ChunkedDatagrams),
             (Framing::Plain | Framing::Chunked, _) => {
                 Ok(Self { content: Content::Chunks(chunks), output })
@@ -178,6 +181,9 @@ pub enum Mismatch {
     /// HTTP chunks to a datagram socket.
     #[error("HTTP chunks are sent into a connection, not as datagrams")]
     ChunkedDatagrams,
+    /// Packets of samples in a connection.
+    #[error("sound is sent as datagrams, not into a connection")]
+    SoundInConnection,
 }
 
 /// The title to read, and its place.

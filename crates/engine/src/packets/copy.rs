@@ -79,7 +79,7 @@ impl PacketServer {
             payloads(staged, room).for_each(|payload| entry.cutter.watch(payload));
         }
         if room > 0 {
-            let datagrams = staged.chunks_mut(room + PAYLOAD.0 as usize);
+            let datagrams = staged.chunks_mut(usize::from(entry.segment()));
             for (datagram, nth) in datagrams.zip(0..) {
                 let header = entry.cutter.header(nth).expect("there is room for it");
                 datagram[..room].copy_from_slice(&header);

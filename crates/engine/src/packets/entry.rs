@@ -14,6 +14,10 @@ use crate::internal::OpenBlocks;
 use crate::message::{Datagrams, StreamId};
 use crate::pool::List;
 
+/// A disk that is this late is too slow for the stream: its clock is moved instead, or it would
+/// send nothing any more.
+const LEFT_OUT_MAX: Nanos = Nanos::from_millis(10_000);
+
 /// A stream that is sent.
 pub(super) struct Entry {
     pub(super) stream: StreamId,
@@ -28,6 +32,8 @@ pub(super) struct Entry {
     pub(super) offered: Option<Message>,
     /// Its next message was not in memory at the time of its offer.
     pub(super) is_starved: bool,
+    /// All its bytes in memory were late and have been left out; those behind them are late, too.
+    pub(super) is_behind: bool,
     /// The file, if the page cache holds the blocks.
     pub(super) file: FileHandle,
     /// The offset of the first byte in the file, and the number of bytes after which the title
@@ -86,6 +92,7 @@ impl Entry {
             place: None,
             offered: None,
             is_starved: false,
+            is_behind: false,
             file: blocks.file,
             first_byte: blocks.first,
             turn: blocks.turn,
@@ -142,11 +149,16 @@ impl Entry {
 
     /// The size of its whole datagrams.
     pub(super) fn segment(&self) -> u16 {
-        (tactus_core::datagrams::PAYLOAD + self.framing.header()).0 as u16
+        (self.framing.payload() + self.framing.header()).0 as u16
     }
 
     pub(super) fn has_header(&self) -> bool {
-        matches!(self.framing, Framing::Rtp(_))
+        self.framing.header() > Bytes(0)
+    }
+
+    /// Whether it leaves at the times of a media clock.
+    pub(super) fn is_sound(&self) -> bool {
+        matches!(self.framing, Framing::Sound(_))
     }
 
     /// Length of the header.
@@ -164,10 +176,25 @@ impl Entry {
         self.len.is_none() && self.turn.is_none()
     }
 
-    /// Delays all unsent bytes, at least by this much. A stream with a place stays at its phase.
+    /// Delays all unsent bytes, at least by this much. A stream with a place stays at its phase,
+    /// and sound at the times of its clock.
     pub(super) fn delay(&mut self, by: Nanos) {
-        let by = if self.place.is_some() { self.cutter.cycle().whole(by) } else { by };
+        let is_whole = self.place.is_some() || self.is_sound();
+        let by = if is_whole { self.cutter.cycle().whole(by) } else { by };
         self.cutter.delay(by);
+    }
+
+    /// Whether bytes that are so much late are left out, so that the stream stays in step with its
+    /// media clock. Only while all that was cut has left: bytes are used up in order.
+    pub(super) fn leaves_out(&self, late: Nanos) -> bool {
+        self.is_sound() && late <= LEFT_OUT_MAX && self.cutter.taken() == self.sent
+    }
+
+    /// Leaves out the bytes in memory that are late now. Returns their number.
+    pub(super) fn leave_out(&mut self, now: MonoTime, late: Nanos) -> Bytes {
+        let bytes = self.cutter.leave_out(late, self.ready(), self.len);
+        self.is_behind = self.cutter.next(self.len).is_some_and(|next| next.due < now);
+        bytes
     }
 
     pub(super) fn clock(&self) -> ByteClock {

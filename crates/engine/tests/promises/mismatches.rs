@@ -4,8 +4,9 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use tactus_core::block_list::BlockList;
-use tactus_core::datagrams::{Framing, Plan, Session};
+use tactus_core::datagrams::{Framing, Plan, Session, Sound};
 use tactus_core::ports::SocketHandle;
+use tactus_core::rtp::pcm::{Encoding, PacketTime, PcmFormat};
 use tactus_core::units::{BitRate, Bytes, MonoTime, Nanos};
 use tactus_engine::message::{
     Backpressure, Blocks, Chunks, Connection, Datagrams, Delivery, Extent, Mismatch, Output,
@@ -22,6 +23,13 @@ const DATAGRAMS: Output = Output::Datagrams(Datagrams {
     class: None,
     after: None,
 });
+
+fn sound() -> Framing {
+    let session = Session { source: 1, sequence: 2, timestamp: 3 };
+    let (encoding, packet_time) = (Encoding::L24, PacketTime::Ms1);
+    let format = PcmFormat { encoding, channels: 2, packet_time };
+    Framing::Sound(Sound { session, format, width: 3 })
+}
 
 #[test]
 fn a_delivery_whose_parts_do_not_fit_together_is_refused_with_the_reason() {
@@ -52,6 +60,7 @@ fn a_delivery_whose_parts_do_not_fit_together_is_refused_with_the_reason() {
         (&whole, Framing::Plain, &plan, client, Mismatch::PlanWithoutRtp),
         (&whole, rtp, &clock, reader, Mismatch::RtpToReader),
         (&whole, Framing::Chunked, &clock, client, Mismatch::ChunkedBlocks),
+        (&whole, sound(), &clock, client, Mismatch::SoundInConnection),
     ];
     for (extent, framing, schedule, output, mismatch) in cases {
         assert_eq!(check(extent, framing, schedule, output), Err(mismatch));
@@ -62,6 +71,7 @@ fn a_delivery_whose_parts_do_not_fit_together_is_refused_with_the_reason() {
         (&whole, rtp, &plan, client),
         (&whole, Framing::Plain, &times, client),
         (&whole, Framing::Plain, &plan, datagrams),
+        (&whole, sound(), &plan, datagrams),
     ] {
         assert_eq!(check(extent, framing, schedule, output), Ok(()));
     }
@@ -77,6 +87,7 @@ fn generated_chunks_have_their_rtp_headers_already_and_http_chunks_are_for_conne
     let client = Output::Connection(Connection::of(SocketHandle(1)));
     let check = |framing, output| Delivery::of_chunks(chunks(framing), output).map(|_| ());
     assert_eq!(check(rtp, client), Err(Mismatch::ChunksAsRtp));
+    assert_eq!(check(sound(), DATAGRAMS), Err(Mismatch::ChunksAsRtp));
     assert_eq!(check(Framing::Chunked, DATAGRAMS), Err(Mismatch::ChunkedDatagrams));
     for (framing, output) in
         [(Framing::Plain, client), (Framing::Plain, DATAGRAMS), (Framing::Chunked, client)]

@@ -12,7 +12,7 @@ const TICK: Nanos = Nanos::from_micros(250);
 const FAST: BitRate = BitRate(100_000_000_000);
 
 fn cycle(rate: u64, datagrams: u32) -> Cycle {
-    Cycle { rate: BitRate(rate), datagrams }
+    Cycle { rate: BitRate(rate), datagrams, payload: PAYLOAD }
 }
 
 /// The number of streams at each place, in the order in which places were first used.
