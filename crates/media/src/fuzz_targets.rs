@@ -15,6 +15,7 @@ use crate::consumption::{self, POINTS_MAX};
 use crate::playlist::Playlist;
 use crate::probe::probe;
 use crate::scan::Scan;
+use crate::wave::Wave;
 
 /// Runs `work` on a thread of its own, as the server does: its time and memory do not count for the
 /// fuzz target.
@@ -77,6 +78,11 @@ pub fn movie(bytes: &[u8]) -> bool {
 /// A file of another container: its facts, its frames in two pieces, and the points it states.
 pub fn frames(bytes: &[u8]) -> bool {
     let Some((file, facts)) = facts_of(bytes, "title.mp3") else { return false };
+    if let Ok(samples) = Wave::read(&file, bytes.len() as u64).and_then(|wave| wave.samples()) {
+        let frame = u64::from(samples.channels) * u64::from(samples.width);
+        let len = samples.bytes.end - samples.bytes.start;
+        assert!(samples.bytes.end <= bytes.len() as u64 && len > 0 && len % frame == 0);
+    }
     let Some(mut pieces) = Scan::of(facts.kind) else { return true };
     let (one, other) = bytes.split_at(bytes.len() / 2);
     pieces.add(one);

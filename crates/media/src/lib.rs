@@ -13,6 +13,8 @@ pub mod playlist;
 mod ebml;
 mod stairs;
 
+pub mod wave;
+
 pub mod scan;
 
 pub mod probe;

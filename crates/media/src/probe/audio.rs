@@ -12,6 +12,7 @@ use tactus_core::units::{BitRate, Bytes, KIB, MIB, MediaTime, Nanos, SECOND};
 use super::super::scan::flac::{self, StreamInfo};
 use super::super::scan::mpeg_audio::{self, Frame};
 use super::super::scan::{OGG, Scan};
+use super::super::wave::{Wave, is_wave};
 use super::super::{MediaFacts, MediaKind};
 use super::{duration, mean_rate, read};
 
@@ -63,41 +64,15 @@ fn behind_tags(file: &File, len: u64, start: &[u8]) -> Option<u64> {
     None
 }
 
-fn is_wave(start: &[u8]) -> bool {
-    let is_riff = [&b"RIFF"[..], b"RF64", b"BW64"].iter().any(|name| start.starts_with(name));
-    is_riff && start.get(8..12) == Some(b"WAVE")
-}
-
-/// WAVE (EBU Tech 3306 for RF64): its header states the rate.
+/// WAVE: its header states the rate.
 fn wave(file: &File, len: u64) -> Option<MediaFacts> {
-    let (mut at, mut rate, mut long) = (12u64, None, None);
-    for _ in 0..BLOCKS_MAX {
-        let head = read(file, at, 8)?;
-        let (name, size) = (&head[..4], u64::from(little(&head, 4)?));
-        let content = at + 8;
-        match name {
-            b"fmt " => {
-                let format = read(file, content, size.min(16))?;
-                rate = Some(BitRate(u64::from(little(&format, 8)?) * 8));
-            }
-            b"ds64" => {
-                let sizes = read(file, content, size.min(16))?;
-                long = Some(u64::from(little(&sizes, 12)?) << 32 | u64::from(little(&sizes, 8)?));
-            }
-            b"data" => {
-                let rate = rate.filter(|rate| rate.0 > 0)?;
-                let stated = if size == u32::MAX.into() { long.unwrap_or(size) } else { size };
-                // A recording that was cut off states nothing or too much.
-                let media = if stated == 0 { len - content } else { stated.min(len - content) };
-                let facts = of_kind(MediaKind::Wave, rate, duration(media, rate)?, content);
-                return Some(facts).filter(|facts| facts.duration > Nanos::ZERO);
-            }
-            _ => {}
-        }
-        // Chunks begin at even places.
-        at = content.checked_add(size)?.checked_add(size & 1)?;
-    }
-    None
+    let wave = Wave::read(file, len).ok()?;
+    let rate = BitRate(u64::from(wave.byte_rate()) * 8);
+    // A recording that was cut off states nothing or too much.
+    let data = wave.data();
+    let duration = duration(data.end - data.start, Some(rate).filter(|rate| rate.0 > 0)?)?;
+    let facts = of_kind(MediaKind::Wave, rate, duration, data.start);
+    Some(facts).filter(|facts| facts.duration > Nanos::ZERO)
 }
 
 fn ogg(file: &File, len: u64) -> Option<MediaFacts> {
@@ -223,8 +198,4 @@ fn of_kind(kind: MediaKind, rate: BitRate, duration: Nanos, head: u64) -> MediaF
 fn nanos(time: MediaTime) -> Option<Nanos> {
     let nanos = u64::try_from(u128::from(time.0) * 1000 / 27).ok()?;
     Some(Nanos(nanos)).filter(|&nanos| nanos > Nanos::ZERO)
-}
-
-fn little(bytes: &[u8], at: usize) -> Option<u32> {
-    Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
 }
