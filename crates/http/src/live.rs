@@ -34,6 +34,11 @@ pub(super) fn answer(store: &Store, request: &Request, path: &RequestPath) -> Op
 pub(super) fn refusal(error: &ListenError) -> Response {
     match error {
         ListenError::Unknown => Response::text(404, "no channel has this name"),
+        ListenError::Sound => {
+            let text = "the channel sends sound (AES67) and no transport stream; use its session \
+                        description, .../NAME.sdp";
+            Response::text(404, text)
+        }
         ListenError::Silent(reason) => {
             let reason = reason.as_deref().unwrap_or("its next title has not begun");
             let text = format!("the channel sends nothing now: {reason}; try again later");

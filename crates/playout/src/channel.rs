@@ -2,6 +2,8 @@
 //!
 //! Promise: an ambiguous address is refused, as for inputs.
 
+mod sound;
+
 pub mod raw;
 
 use std::fmt;
@@ -9,6 +11,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use serde_json::{Map, Value};
 use tactus_control::class::{Classes, SendOptions};
+use tactus_core::rtp::pcm::PcmFormat;
 use tactus_core::units::{BitRate, Nanos, WallTime};
 use tactus_notation::{Auto, ConfigError, checks, units};
 use tactus_storage::dates;
@@ -47,6 +50,10 @@ pub struct Channel {
     pub burst: Option<Nanos>,
     /// Whether it is announced by SAP.
     pub announced: bool,
+    /// The sound that it sends instead of transport streams.
+    pub sound: Option<PcmFormat>,
+    /// Channels with the same word here begin together.
+    pub sync: Option<String>,
 }
 
 /// The titles of a channel and their times.
@@ -185,12 +192,15 @@ impl Channel {
             stuff,
             burst,
             announced: _,
+            sound,
+            sync,
         } = self;
         let is_same_output = (name, to, interface, source, hops)
             == (&other.name, &other.to, &other.interface, &other.source, &other.hops);
         is_same_output
             && (dscp, rate, stuff, burst) == (&other.dscp, &other.rate, &other.stuff, &other.burst)
             && *class == other.class
+            && (sound, sync) == (&other.sound, &other.sync)
     }
 
     /// The keys of the channel, as in the configuration.
@@ -225,6 +235,13 @@ impl Channel {
         say("stuff", self.stuff.map(|stuff| units::exact(stuff).into()));
         say("burst", self.burst.map(|burst| units::exact(burst).into()));
         say("announce", Some(self.announced.into()));
+        if let Some(PcmFormat { encoding, channels, packet_time }) = self.sound {
+            say("format", Some(sound::AES67.into()));
+            say("encoding", Some(encoding.name().into()));
+            say("channels", Some(channels.into()));
+            say("packet_time", Some(packet_time.name().into()));
+        }
+        say("sync", self.sync.clone().map(Value::from));
         keys
     }
 }
@@ -297,6 +314,7 @@ impl fmt::Display for Output {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tactus_core::rtp::pcm::{Encoding, PacketTime};
 
     #[test]
     fn times_are_moments_or_of_each_day() {
@@ -325,6 +343,8 @@ mod tests {
              start = \"20:00\"\nfill = \"/i.ts\"\n\
              at = [{ time = \"21:00\", title = \"/n.ts\" }]\n",
             "name = \"a\"\nplaylist = [\"/a.ts\", \"/b.ts\"]\nto = \"udp://239.1.1.1:5000\"\n",
+            "name = \"a\"\ntitle = \"/a.wav\"\nto = \"rtp://239.1.1.1:5000\"\nformat = \"aes67\"\n\
+             encoding = \"L16\"\nchannels = 8\npacket_time = \"125 us\"\nsync = \"hall\"\n",
         ] {
             let channel = Channel::parse(text).unwrap();
             let written = toml::to_string(&channel.keys()).unwrap();
@@ -333,6 +353,37 @@ mod tests {
         let list = |name: &str| List::of(vec![name.into()]);
         assert_eq!(list("/a.M3U"), List::File("/a.M3U".into()));
         assert_eq!(list("/a.ts"), List::Titles(vec!["/a.ts".into()]));
+    }
+
+    #[test]
+    fn sound_is_stereo_of_24_bits_in_packets_of_a_millisecond_unless_more_is_written() {
+        let parse = |to: &str, keys: &str| {
+            let text = format!("name = \"a\"\ntitle = \"/a.wav\"\nto = \"{to}\"\n{keys}");
+            Channel::parse(&text).map_err(|error| error.to_string())
+        };
+        let rtp = |keys: &str| parse("rtp://239.1.1.1:5004", keys);
+        assert_eq!(rtp("format = \"mpeg-ts\"").unwrap().sound, None);
+        let (encoding, packet_time) = (Encoding::L24, PacketTime::Ms1);
+        let usual = PcmFormat { encoding, channels: 2, packet_time };
+        assert_eq!(rtp("format = \"aes67\"").unwrap().sound, Some(usual));
+        for (keys, said) in [
+            ("format = \"dante\"", "\"mpeg-ts\" or \"aes67\""),
+            ("channels = 2", "format = \"aes67\""),
+            ("format = \"aes67\"\nchannels = 0", "1"),
+            ("format = \"aes67\"\nchannels = 9", "8"),
+            ("format = \"aes67\"\nencoding = \"L20\"", "\"L24\" or \"L16\""),
+            ("format = \"aes67\"\npacket_time = \"2 ms\"", "\"125 us\", \"250 us\""),
+            ("format = \"aes67\"\npacket_time = \"4 ms\"\nchannels = 3", "a datagram holds"),
+            ("format = \"aes67\"\nburst = \"4 ms\"", "remove this key"),
+            ("format = \"aes67\"\nrate = \"2 Mbit/s\"", "remove this key"),
+            ("format = \"aes67\"\nstuff = \"9 Mbit/s\"", "remove this key"),
+            ("sync = \"two words\"", "write"),
+        ] {
+            let error = rtp(keys).unwrap_err();
+            assert!(error.contains(said), "{keys}: {error}");
+        }
+        let error = parse("udp://239.1.1.1:5004", "format = \"aes67\"").unwrap_err();
+        assert!(error.contains("with rtp://"), "{error}");
     }
 
     #[test]

@@ -8,12 +8,14 @@
 //! `rundown` decides what comes next and `timing` when; `runner` executes it; `status` reports it.
 //! `session` sends RTCP and SAP; `saved` stores changes over restarts.
 
+mod content;
 mod list;
 mod live;
 mod rundown;
 mod saved;
 mod session;
 mod status;
+mod sync;
 mod timing;
 
 mod title;
@@ -48,6 +50,7 @@ use runner::{Order, Runner};
 pub use saved::ChannelSettings;
 use saved::SavedChanges;
 use status::{Board, REQUESTS_MAX};
+use sync::Meetings;
 use title::TitleError;
 
 /// All channels of a server.
@@ -62,6 +65,8 @@ struct Shared {
     classes: Classes,
     saved: SavedChanges,
     udp_outputs: UdpOutputs,
+    /// Channels that wait for each other.
+    meetings: Meetings,
     /// In the order of their creation.
     entries: Mutex<Vec<Entry>>,
     /// One change at a time: between the end and the restart of a channel its name stays reserved.
@@ -137,14 +142,17 @@ impl Channels {
             classes: settings.classes.clone(),
             saved: SavedChanges::open(settings),
             udp_outputs: UdpOutputs::default(),
+            meetings: Meetings::default(),
             entries: Mutex::default(),
             changing: tokio::sync::Mutex::default(),
         };
         let this = Self { shared: Arc::new(shared) };
+        let mut entries = this.shared.entries();
         for channel in this.shared.saved.channels() {
             // Names and addresses are unique: the configuration was checked.
-            this.start(&mut this.shared.entries(), channel);
+            this.start(&mut entries, channel);
         }
+        drop(entries);
         this
     }
 
@@ -172,6 +180,7 @@ impl Channels {
     /// # Errors
     /// Why not.
     pub fn listen(&self, name: &str, viewer: &Viewer) -> Result<AdmittedListener, ListenError> {
+        self.check_kind(name)?;
         self.find_live(name).ok_or(ListenError::Unknown)?.listen(viewer)
     }
 
@@ -180,11 +189,20 @@ impl Channels {
     /// # Errors
     /// Why not.
     pub fn check_live(&self, name: &str) -> Result<(), ListenError> {
+        self.check_kind(name)?;
         let status = self.one(name).ok_or(ListenError::Unknown)?;
         match status.state {
             State::Running | State::Filling => Ok(()),
             State::Ended => Err(ListenError::Silent(Some("its playlist has ended".into()))),
             State::Waiting => Err(ListenError::Silent(status.reason)),
+        }
+    }
+
+    /// Sound has no transport stream.
+    fn check_kind(&self, name: &str) -> Result<(), ListenError> {
+        match self.configured(name).is_some_and(|channel| channel.sound.is_some()) {
+            true => Err(ListenError::Sound),
+            false => Ok(()),
         }
     }
 
@@ -225,8 +243,8 @@ impl Channels {
     /// Why not; then nothing has changed.
     pub async fn set(&self, channel: Channel) -> Result<bool, OrderError> {
         channel.send_options(&self.shared.classes).map_err(OrderError::Class)?;
-        if channel.stuff.is_some() {
-            self.check_stuff(&channel).await?;
+        if channel.stuff.is_some() || channel.sound.is_some() {
+            self.check_titles(&channel).await?;
         }
         let _one = self.shared.changing.lock().await;
         let is_new = self.put(channel.clone()).await?;
@@ -234,9 +252,9 @@ impl Channels {
         Ok(is_new)
     }
 
-    /// Checks for each existing title whether null packets can fill it up to the channel's rate.
-    /// Later titles are checked when they are sent.
-    async fn check_stuff(&self, channel: &Channel) -> Result<(), OrderError> {
+    /// Checks for each existing title whether null packets can fill it up to the channel's rate, or
+    /// whether its sound has the channel's format. Later titles are checked when they are sent.
+    async fn check_titles(&self, channel: &Channel) -> Result<(), OrderError> {
         let playlist = &channel.playlist;
         let mut titles = match &playlist.list {
             List::Titles(titles) => titles.clone(),
@@ -254,7 +272,7 @@ impl Channels {
         titles.extend(playlist.fill.clone());
         let all = async {
             for title in titles.iter().take(CHECKED_MAX) {
-                if let Err(TitleError::Stuff(why)) =
+                if let Err(TitleError::Unfit(why)) =
                     title::check(&self.shared, channel, title).await
                 {
                     return Err(OrderError::Title(format!("{title}: {why}")));
@@ -360,7 +378,7 @@ impl Channels {
     pub async fn request_title(&self, name: &str, title: String) -> Result<(), OrderError> {
         let board = self.board(name).ok_or(OrderError::Unknown)?;
         let channel = board.channel();
-        if let Err(TitleError::Title(why) | TitleError::Stuff(why)) =
+        if let Err(TitleError::Title(why) | TitleError::Unfit(why)) =
             title::check(&self.shared, &channel, &title).await
         {
             return Err(OrderError::Title(format!("{title}: {why}")));

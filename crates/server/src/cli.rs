@@ -81,7 +81,7 @@ enum Command {
     Status(status::Status),
     Capacity(status::Capacity),
     Sessions(status::Sessions),
-    Channel(channel::Channel),
+    Channel(Box<channel::Channel>),
     Class(class::Class),
     Pin(pin::Pin),
     Reload(reload::Reload),

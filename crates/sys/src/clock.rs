@@ -1,7 +1,7 @@
 //! The two clocks and the one way to sleep: the data path reads the time only here.
 
 use rustix::io::Errno;
-use rustix::time::{ClockId, Timespec};
+use rustix::time::{ClockId, DynamicClockId, Timespec};
 use tactus_core::units::{MonoTime, Nanos, SECOND, WallTime};
 
 /// The monotonic clock. It continues while a thread is suspended and never steps; 28 ns (vDSO).
@@ -13,6 +13,13 @@ pub fn now() -> MonoTime {
 /// The wall clock, which may step. For display, never for pacing.
 pub fn wall_now() -> WallTime {
     WallTime(nanoseconds(rustix::time::clock_gettime(ClockId::Realtime)))
+}
+
+/// Atomic time (TAI) since 1970, as far as the kernel has been told its difference to UTC; without
+/// that, UTC. It may step.
+pub fn atomic_now() -> WallTime {
+    let atomic = rustix::time::clock_gettime_dynamic(DynamicClockId::Tai);
+    atomic.map_or_else(|_| wall_now(), |time| WallTime(nanoseconds(time)))
 }
 
 /// The time that the machine was suspended since boot. The monotonic clock stands still meanwhile.

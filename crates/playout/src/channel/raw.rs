@@ -16,7 +16,8 @@ use tactus_notation::units::Value;
 use tactus_notation::value::{OneOrMore, SpannedKey, Switch};
 use toml::Spanned;
 
-use super::{Channel, List, Output, Playlist, ScheduledTime, TITLES_MAX};
+use super::sound::{self, SoundKeys};
+use super::{Channel, Kind, List, Output, Playlist, ScheduledTime, TITLES_MAX};
 
 /// `[[channel]]`: titles that are sent as datagrams from the start.
 #[derive(serde::Deserialize, Debug)]
@@ -53,6 +54,16 @@ pub struct RawChannel {
     pub burst: SpannedKey<Value<Nanos>>,
     #[serde(default)]
     pub class: SpannedKey<String>,
+    #[serde(default)]
+    pub format: SpannedKey<String>,
+    #[serde(default)]
+    pub encoding: SpannedKey<String>,
+    #[serde(default)]
+    pub channels: SpannedKey<u32>,
+    #[serde(default)]
+    pub packet_time: SpannedKey<Value<Nanos>>,
+    #[serde(default)]
+    pub sync: SpannedKey<Switch<String>>,
     #[serde(default)]
     pub repeat: Option<bool>,
 }
@@ -123,6 +134,25 @@ pub fn check(raw: RawChannel) -> Checked<Channel> {
             }
         },
     };
+    let RawChannel { format, encoding, channels, packet_time, .. } = raw;
+    let sound = sound::check(SoundKeys { format, encoding, channels, packet_time })?;
+    if sound.is_some() {
+        if to.kind != Kind::Rtp {
+            let message = "sound is sent as RTP; write the address with rtp://";
+            return Err(Mistake::at(raw.to.span(), message));
+        }
+        let rate = raw.rate.as_ref().map(Spanned::span);
+        let stuff = raw.stuff.as_ref().map(Spanned::span);
+        let burst = raw.burst.as_ref().map(Spanned::span);
+        if let Some(span) = rate.or(stuff).or(burst) {
+            let message = "sound leaves at its sample rate, packet by packet; remove this key";
+            return Err(Mistake::at(span, message));
+        }
+    }
+    let sync = match unless_off(raw.sync, "write a name, or \"off\"")? {
+        Some((name, span)) if !is_plain_name(&name) => return Err(Mistake::at(span, PLAIN_NAME)),
+        sync => sync.map(|(name, _)| name),
+    };
     let fits = |rate: BitRate| RATES.contains(&rate);
     let stuff = match unless_off(raw.stuff, "write the total rate of the channel, or \"off\"")? {
         Some((Value(rate), span)) => Some(in_range(rate, span, RATES)?),
@@ -141,6 +171,8 @@ pub fn check(raw: RawChannel) -> Checked<Channel> {
         stuff,
         burst: burst(raw.burst)?,
         announced: raw.announce.unwrap_or(false),
+        sound,
+        sync,
     })
 }
 

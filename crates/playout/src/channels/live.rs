@@ -109,6 +109,8 @@ struct Listener {
 pub enum ListenError {
     /// No channel has this name.
     Unknown,
+    /// The channel sends sound, which has no transport stream.
+    Sound,
     /// The channel sends nothing now; why, if it will send again.
     Silent(Option<String>),
     /// There is no room for another listener.

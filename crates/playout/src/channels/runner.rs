@@ -10,17 +10,15 @@ mod plan;
 mod search;
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
-use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tactus_control::broker::{DeliverySpec, Grant, Output, Running, Source, UdpOutput};
 use tactus_control::class::SendOptions;
-use tactus_control::ts_packets::{self, TsPackets};
-use tactus_core::datagrams::{Counting, Framing, Plan, Restamping, Session};
+use tactus_core::datagrams::{Counting, Framing, Plan, Restamping, Session, Sound};
 use tactus_core::path::RequestPath;
 use tactus_core::polyline::Polyline;
-use tactus_core::units::{BitRate, Bytes};
+use tactus_core::units::{BitRate, Bytes, MonoTime};
 use tactus_engine::counters::StreamCounters;
 use tactus_engine::message::{Extent, Outcome, StreamId};
 use tactus_notation::Auto;
@@ -28,6 +26,7 @@ use tactus_storage::catalogue::OpenTitle;
 use tactus_sys::clock;
 use tokio::sync::mpsc;
 
+use super::content::{self, Content, ContentKind};
 use super::live::{Live, PartSpec};
 use super::rundown::{Item, Origin, Rundown};
 use super::session::{self, Announcement, Reports};
@@ -80,7 +79,7 @@ pub(super) struct Runner {
     /// When the list was read; `None` after a change of the playlist.
     list_read: Option<Instant>,
     /// The rest of a title after an unreadable block.
-    rest: Option<(Item, Arc<OpenTitle>, TsPackets)>,
+    rest: Option<(Item, Arc<OpenTitle>, Content)>,
 }
 
 /// A title at the engine.
@@ -89,7 +88,7 @@ struct PlayingTitle {
     title: Arc<OpenTitle>,
     grant: Grant,
     sending: Running,
-    range: Range<u64>,
+    content: Content,
     plan: Arc<Plan>,
     /// The rate that is read, and the rate that leaves.
     rate: BitRate,
@@ -129,6 +128,8 @@ impl From<String> for Miss {
 
 /// Pause between titles that fail.
 const REST: Duration = Duration::from_secs(1);
+/// How long a channel that begins with others waits until they are counted.
+const GATHERING: Duration = Duration::from_millis(200);
 
 impl Runner {
     pub(super) fn new(
@@ -290,16 +291,18 @@ impl Runner {
     /// Makes it the current title.
     fn begin(&mut self, mut playing: PlayingTitle) {
         playing.ends = (!playing.item.is_endless).then(|| Instant::now() + playing.lasts);
-        let PlayingTitle { item, title, grant, range, plan, rate, out, .. } = &playing;
+        let PlayingTitle { item, title, grant, content, plan, rate, out, .. } = &playing;
         self.board.begin(&item.path, grant.slot(), *out, item.is_fill());
-        self.live.begin(PartSpec {
-            title: Arc::clone(title),
-            range: range.clone(),
-            plan: Arc::clone(plan),
-            rates: [*rate, *out],
-            is_endless: item.is_endless,
-            slot: grant.slot(),
-        });
+        if self.channel.sound.is_none() {
+            self.live.begin(PartSpec {
+                title: Arc::clone(title),
+                range: content.bytes.clone(),
+                plan: Arc::clone(plan),
+                rates: [*rate, *out],
+                is_endless: item.is_endless,
+                slot: grant.slot(),
+            });
+        }
         self.now = Some(playing);
         self.foresee();
     }
@@ -317,19 +320,19 @@ impl Runner {
     async fn prime(&mut self, item: Item) -> Result<PlayingTitle, Miss> {
         let path = path_of(&item.path)?;
         let title = self.title(&path).await?;
-        let packets = ts_packets::find(&title).await?;
-        self.prime_range(item, title, packets).await
+        let content = content::find(&self.channel, &title).await?;
+        self.prime_range(item, title, content).await
     }
 
     async fn prime_range(
         &mut self,
         item: Item,
         title: Arc<OpenTitle>,
-        packets: TsPackets,
+        content: Content,
     ) -> Result<PlayingTitle, Miss> {
         let path = path_of(&item.path)?;
-        let (rate, plan, lasts) = self.plan(&title, &path, &packets).await?;
-        let range = packets.bytes;
+        let (rate, mut plan, lasts) = self.plan(&title, &path, &content).await?;
+        let range = content.bytes.clone();
         let send_options = self.channel.send_options(&self.shared.classes)?;
         // The slow part is done. From here on the title is at the engine and replaces the primed
         // one.
@@ -347,14 +350,12 @@ impl Runner {
         };
         let after = self.now.as_ref().map(|now| now.sending.stream());
         let after = after.or(self.before.as_ref().map(|(_, stream)| *stream));
-        let rate_out = self.channel.stuff.unwrap_or(rate);
         if after.is_none() {
-            self.open_session(&udp_output, rate_out);
+            self.open_session(&udp_output, self.channel.stuff.unwrap_or(rate));
+            plan.begin = self.common_begin().await;
         }
-        let framing = match self.channel.to.kind {
-            Kind::Udp => Framing::Plain,
-            Kind::Rtp => Framing::Rtp(self.session),
-        };
+        let framing = self.framing(content.kind);
+        let rate_out = self.channel.stuff.unwrap_or(framing.rate_out(rate));
         let to = super::address_of(&self.channel);
         let output = Output::datagrams_after(&udp_output, to, send_options.burst, after);
         let broker = &self.shared.broker;
@@ -375,7 +376,7 @@ impl Runner {
             title,
             grant,
             sending,
-            range,
+            content,
             plan,
             rate,
             out,
@@ -387,13 +388,37 @@ impl Runner {
         })
     }
 
+    /// The framing of a title in the session.
+    fn framing(&self, content: ContentKind) -> Framing {
+        let session = self.session;
+        match (content, self.channel.sound, self.channel.to.kind) {
+            (ContentKind::Samples { width, .. }, Some(format), _) => {
+                Framing::Sound(Sound { session, format, width })
+            }
+            (_, _, Kind::Udp) => Framing::Plain,
+            (_, _, Kind::Rtp) => Framing::Rtp(session),
+        }
+    }
+
+    /// When the channel begins together with others; `None` if it does not.
+    async fn common_begin(&self) -> Option<MonoTime> {
+        let name = self.channel.sync.as_ref()?;
+        // Channels that are added one after the other count, too.
+        tokio::time::sleep(GATHERING).await;
+        let all =
+            self.shared.entries().iter().filter(|entry| entry.board.begins_with(name)).count();
+        Some(self.shared.meetings.meet(name, all).await)
+    }
+
     /// Opens the UDP output, the reports and the announcement.
     fn open(&mut self, send_options: SendOptions) -> std::io::Result<Arc<UdpOutput>> {
         let udp_output = self.shared.udp_outputs.get(&self.channel, send_options)?;
         let from = self.channel.source.or_else(|| source_of(&self.channel));
         let number = clock::wall_now().0 / 1_000_000_000;
         let text = session::describe(&self.channel, from, number).to_string();
-        self.board.describe(text.clone(), session::url(&self.channel, from));
+        // A URL does not tell the format of sound.
+        let url = self.channel.sound.is_none().then(|| session::url(&self.channel, from));
+        self.board.describe(text.clone(), url);
         self.udp_output = Some(Arc::clone(&udp_output));
         self.described = from.map(|from| (text, from));
         self.announce();
@@ -421,11 +446,13 @@ impl Runner {
     fn open_session(&mut self, udp_output: &UdpOutput, rate: BitRate) {
         self.close_session();
         self.session = session::new();
+        if self.channel.sound.is_some() {
+            self.session.timestamp = session::media_clock();
+        }
         if self.channel.to.kind == Kind::Rtp
             && let Ok(socket) = udp_output.try_clone()
         {
-            let (to, name) = (self.channel.to.to, &self.channel.name);
-            self.reports = Reports::new(UdpSocket::from(socket), to, self.session, name, rate);
+            self.reports = Reports::new(UdpSocket::from(socket), &self.channel, self.session, rate);
         }
     }
 
@@ -468,7 +495,7 @@ impl Runner {
             Outcome::Stopped if was_left => {}
             _ => self.board.skip(&gone.item.path, &format!("sending ended: {outcome:?}")),
         }
-        let PlayingTitle { item, title, grant, sending, range, plan, .. } = gone;
+        let PlayingTitle { item, title, grant, sending, content, .. } = gone;
         // If it sent nothing, its predecessor is still the last one.
         if self.before.is_none() || sent > 0 {
             self.before = Some((grant, sending.stream()));
@@ -480,8 +507,7 @@ impl Runner {
         match outcome {
             Outcome::Unreadable { block, .. } | Outcome::Damaged { block } if !item.is_endless => {
                 let size = self.shared.broker.block_of(title.volume);
-                let packets = TsPackets { bytes: range, framing: plan.packets };
-                let rest = behind(packets, (block + 1) * size.0);
+                let rest = content.behind((block + 1) * size.0);
                 self.rest = (!rest.bytes.is_empty()).then_some((item, title, rest));
             }
             // The reservation was taken for a stream of higher priority.
@@ -565,14 +591,6 @@ async fn ended(now: &mut Option<PlayingTitle>) -> (Outcome, u64) {
     }
 }
 
-/// The part of a range of complete packets after a byte of its title.
-fn behind(TsPackets { bytes, framing }: TsPackets, byte: u64) -> TsPackets {
-    let stride = framing.stride as u64;
-    let packets = byte.saturating_sub(bytes.start).div_ceil(stride);
-    let start = (bytes.start + packets * stride).min(bytes.end);
-    TsPackets { bytes: start..bytes.end, framing }
-}
-
 /// The source address of a channel's packets by the routing table.
 fn source_of(channel: &Channel) -> Option<IpAddr> {
     let any = match channel.to.to {
@@ -585,22 +603,4 @@ fn source_of(channel: &Channel) -> Option<IpAddr> {
     socket.connect(super::address_of(channel)).ok()?;
     let address = socket.local_addr().ok()?.ip();
     (!address.is_unspecified()).then_some(address)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use tactus_core::ts::Framing;
-
-    #[test]
-    fn behind_a_bad_block_it_goes_on_with_a_whole_packet() {
-        let rest = |bytes, stride, byte| {
-            behind(TsPackets { bytes, framing: Framing { stride } }, byte).bytes
-        };
-        assert_eq!(rest(3..3 + 188 * 10, 188, 0), 3..1883);
-        assert_eq!(rest(3..3 + 188 * 10, 188, 4), 191..1883);
-        assert_eq!(rest(3..3 + 188 * 10, 188, 191), 191..1883);
-        assert_eq!(rest(3..3 + 188 * 10, 188, 9999), 1883..1883);
-        assert_eq!(rest(0..192 * 10, 192, 200), 384..1920);
-    }
 }

@@ -6,10 +6,12 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use tactus_core::datagrams::Session;
+use tactus_core::datagrams::{SOUND_PAYLOAD_TYPE, Session};
+use tactus_core::rtp::pcm::{self, PcmFormat};
 use tactus_core::rtp::rtcp::{Compound, Interval, NtpTime, SenderInfo, Timeline};
 use tactus_core::sdp::{Attribute, Connection, Description, Media, Origin};
 use tactus_core::units::{BitRate, MonoTime};
@@ -53,6 +55,7 @@ pub(super) struct Reports {
     to: SocketAddr,
     session: Session,
     name: String,
+    is_sound: bool,
     rate: BitRate,
     last: Option<LastReport>,
     due: Instant,
@@ -67,20 +70,20 @@ struct LastReport {
 }
 
 impl Reports {
-    /// The reports of `session`, sent to `to` at about `rate`; `None` if there is no port for them.
+    /// The reports of `session`, which sends at about `rate`; `None` if there is no port for them.
     pub(super) fn new(
         socket: UdpSocket,
-        to: SocketAddr,
+        channel: &Channel,
         session: Session,
-        channel: &str,
         rate: BitRate,
     ) -> Option<Self> {
+        let to = channel.to.to;
         let to = SocketAddr::new(to.ip(), to.port().checked_add(1)?);
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-        let name = format!("{channel}@{host}");
+        let (name, is_sound) = (format!("{}@{host}", channel.name), channel.sound.is_some());
         let first = Interval::of_sender(rate, true).next(chance());
         let due = Instant::now() + Duration::from_nanos(first.0);
-        Some(Self { socket, to, session, name, rate, last: None, due })
+        Some(Self { socket, to, session, name, is_sound, rate, last: None, due })
     }
 
     pub(super) fn due(&self) -> Instant {
@@ -119,7 +122,10 @@ impl Reports {
         let (time, now) = (NtpTime::of(clock::wall_now()), clock::now());
         let info = SenderInfo {
             time,
-            timestamp: timeline.timestamp(now),
+            timestamp: match self.is_sound {
+                true => self.session.timestamp.wrapping_add(pcm::samples(now) as u32),
+                false => timeline.timestamp(now),
+            },
             // Both wrap at their width.
             packets: packets as u32,
             octets: bytes as u32,
@@ -138,9 +144,10 @@ impl Reports {
 /// The session description of a channel.
 pub(super) fn describe(channel: &Channel, from: Option<IpAddr>, number: u64) -> Description {
     let to = channel.to.to;
-    let mut media = match channel.to.kind {
-        Kind::Udp => Media::mp2t_plain(to.port()),
-        Kind::Rtp => Media::mp2t(to.port()),
+    let mut media = match (channel.sound, channel.to.kind) {
+        (Some(format), _) => sound(to.port(), format),
+        (None, Kind::Udp) => Media::mp2t_plain(to.port()),
+        (None, Kind::Rtp) => Media::mp2t(to.port()),
     };
     if let (true, Some(source)) = (is_source_specific(to.ip()), from) {
         // RFC 4570.
@@ -161,6 +168,29 @@ pub(super) fn describe(channel: &Channel, from: Option<IpAddr>, number: u64) -> 
         ],
         media: vec![media],
     }
+}
+
+/// A medium of sound (AES67, section 8). There is no PTP: the reference clock is that of this host
+/// (RFC 7273, section 4.8), whose zero has the timestamp zero (section 5.2).
+fn sound(port: u16, format: PcmFormat) -> Media {
+    let PcmFormat { encoding, channels, packet_time } = format;
+    let map = format!("{}/{}/{channels}", encoding.name(), pcm::SAMPLE_RATE);
+    Media::rtp("audio", port, SOUND_PAYLOAD_TYPE, &map)
+        .with(Attribute::new("ptime", packet_time.millis()))
+        .with(Attribute::new("ts-refclk", "local"))
+        .with(Attribute::new("mediaclk", "direct=0"))
+}
+
+/// The timestamp of the monotonic clock's zero on the media clock of all sound of this process. The
+/// media clock counts samples of atomic time since 1970, as that of PTP does, as far as this host's
+/// clock has it. It is read once: a step of that clock moves no stream.
+pub(super) fn media_clock() -> u32 {
+    static ZERO: OnceLock<u32> = OnceLock::new();
+    *ZERO.get_or_init(|| {
+        let (now, atomic) = (clock::now(), clock::atomic_now());
+        // Both wrap at the width of timestamps.
+        (pcm::samples(MonoTime(atomic.0)) as u32).wrapping_sub(pcm::samples(now) as u32)
+    })
 }
 
 /// Whether the group is source-specific (RFC 4607, section 1).
@@ -320,6 +350,17 @@ mod tests {
         ] {
             assert_eq!(super::url(&channel(to), Some(from)), url);
         }
+    }
+
+    #[test]
+    fn sound_is_described_as_aes67_has_it_as_far_as_that_goes_without_ptp() {
+        let text = "name = \"a\"\ntitle = \"/a.wav\"\nto = \"rtp://239.69.1.1:5004\"\n\
+                    format = \"aes67\"\nchannels = 8\npacket_time = \"125 us\"\n";
+        let text = describe(&Channel::parse(text).unwrap(), None, 7).to_string();
+        let media = "m=audio 5004 RTP/AVP 96\r\na=rtpmap:96 L24/48000/8\r\na=ptime:0.125\r\n\
+                     a=ts-refclk:local\r\na=mediaclk:direct=0\r\n";
+        assert!(text.ends_with(media), "{text}");
+        assert!(Description::read(&text).is_ok());
     }
 
     #[test]

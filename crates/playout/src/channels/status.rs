@@ -128,10 +128,10 @@ impl Board {
         (now.channel, now.next) = (channel, None);
     }
 
-    /// Sets the session description and the URL.
-    pub(super) fn describe(&self, description: String, url: String) {
+    /// Sets the session description, and the URL if one is enough for players.
+    pub(super) fn describe(&self, description: String, url: Option<String>) {
         let mut now = self.now();
-        (now.description, now.url) = (Some(description), Some(url));
+        (now.description, now.url) = (Some(description), url);
     }
 
     pub(super) fn description(&self) -> Option<String> {
@@ -171,6 +171,12 @@ impl Board {
     /// So many requests left the queue.
     pub(super) fn count_requests(&self, gone: u64) {
         self.now().requests_gone = gone;
+    }
+
+    /// Whether it will begin together with the others of this name.
+    pub(super) fn begins_with(&self, name: &str) -> bool {
+        let now = self.now();
+        now.state == State::Waiting && now.channel.sync.as_deref() == Some(name)
     }
 
     /// Whether a title is sent.

@@ -4,14 +4,13 @@
 
 use std::sync::Arc;
 
-use tactus_control::ts_packets;
 use tactus_core::path::RequestPath;
 use tactus_core::ts::{Index, IndexFault};
 use tactus_core::units::BitRate;
 use tactus_notation::Auto;
 use tactus_storage::catalogue::{IndexState, OpenTitle, PathObject};
 
-use super::Shared;
+use super::{Shared, content};
 use crate::channel::Channel;
 
 /// Why a channel cannot send a title.
@@ -19,8 +18,9 @@ use crate::channel::Channel;
 pub(super) enum TitleError {
     /// It does not exist, or has an unsupported format.
     Title(String),
-    /// Its rate exceeds the rate that the channel is stuffed to.
-    Stuff(String),
+    /// It does not fit the channel: its rate exceeds the rate that the channel is stuffed to, or
+    /// its sound has another format.
+    Unfit(String),
 }
 
 /// Parses a title's path, written as in URLs.
@@ -101,7 +101,11 @@ pub(super) async fn check(
 ) -> Result<(), TitleError> {
     let path = path_of(title).map_err(TitleError::Title)?;
     let found = find(shared, &path).await.map_err(TitleError::Title)?;
-    ts_packets::find(&found).await.map_err(TitleError::Title)?;
+    let content = content::find(channel, &found).await;
+    if channel.sound.is_some() {
+        return content.map(drop).map_err(TitleError::Unfit);
+    }
+    content.map_err(TitleError::Title)?;
     let index = match index(shared, &found, &path).await {
         Ok(index) => index,
         Err(coming) if coming == COMING => return Ok(()),
@@ -110,9 +114,9 @@ pub(super) async fn check(
     match (channel.stuff, index) {
         (Some(stuff), Ok(index)) => {
             let fastest = index.rates().map_or(BitRate(0), |rates| rates.max);
-            check_stuffing(stuff, fastest).map_err(TitleError::Stuff)
+            check_stuffing(stuff, fastest).map_err(TitleError::Unfit)
         }
-        (Some(_), Err(fault)) => Err(TitleError::Stuff(unknown_positions(&fault.to_string()))),
+        (Some(_), Err(fault)) => Err(TitleError::Unfit(unknown_positions(&fault.to_string()))),
         (None, Ok(_)) => Ok(()),
         (None, Err(_)) => {
             rate(shared, channel, &found, &path).await.map(drop).map_err(TitleError::Title)

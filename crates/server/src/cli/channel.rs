@@ -129,6 +129,21 @@ struct Keys {
     /// class allows
     #[arg(long, value_name = "TIME")]
     burst: Option<KeyChange<String>>,
+    /// What it sends: "mpeg-ts", or "aes67" for sound in RTP
+    #[arg(long, value_name = "FORMAT")]
+    format: Option<KeyChange<String>>,
+    /// The samples of its sound: "L24" or "L16"
+    #[arg(long, value_name = "ENCODING")]
+    encoding: Option<KeyChange<String>>,
+    /// The channels of its sound, 1 to 8
+    #[arg(long, value_name = "COUNT")]
+    channels: Option<KeyChange<u8>>,
+    /// The duration of a packet of its sound, like "1 ms" or "125 us"
+    #[arg(long, value_name = "TIME")]
+    packet_time: Option<KeyChange<String>>,
+    /// Channels with the same name here begin together, or "off"
+    #[arg(long, value_name = "NAME")]
+    sync: Option<KeyChange<String>>,
 }
 
 /// The new value of a key, or its removal, which is `null` in the API.
@@ -243,6 +258,11 @@ impl Keys {
         say("dscp", self.dscp.map(Value::from));
         say("rate", self.rate.map(Value::from));
         say("stuff", self.stuff.map(Value::from));
+        say("format", self.format.map(Value::from));
+        say("encoding", self.encoding.map(Value::from));
+        say("channels", self.channels.map(Value::from));
+        say("packet_time", self.packet_time.map(Value::from));
+        say("sync", self.sync.map(Value::from));
         say("burst", self.burst.map(Value::from));
         Ok(body)
     }
@@ -327,12 +347,20 @@ mod tests {
             "10 Mbit/s",
             "--burst",
             "4 ms",
+            "--sync",
+            "hall",
         ]);
         let mut said = said.body().unwrap();
         said.extend([("name".into(), "a".into()), ("to".into(), "udp://239.1.1.1:5000".into())]);
         let channel = Channel::parse(&toml::to_string(&said).unwrap()).unwrap();
-        // All keys of a channel.
+        // All keys of a channel with transport streams.
         assert_eq!(channel.keys(), said);
+        let sound = ["--format", "aes67", "--encoding", "L16", "--channels", "8"];
+        let said = keys(&[&sound[..], &["--packet-time", "125 us"]].concat()).body().unwrap();
+        let expected = serde_json::json!({
+            "format": "aes67", "encoding": "L16", "channels": 8, "packet_time": "125 us",
+        });
+        assert_eq!(Value::Object(said), expected);
 
         let back = keys(&[
             "--repeat",
@@ -357,11 +385,22 @@ mod tests {
             "off",
             "--burst",
             "off",
+            "--format",
+            "off",
+            "--encoding",
+            "off",
+            "--channels",
+            "off",
+            "--packet-time",
+            "off",
+            "--sync",
+            "off",
         ]);
         let expected = serde_json::json!({
             "repeat": true, "start": null, "at": null, "fill": null, "announce": false,
             "interface": null, "source": null, "class": null, "dscp": null,
-            "rate": null, "stuff": null, "burst": null,
+            "rate": null, "stuff": null, "burst": null, "format": null, "encoding": null,
+            "channels": null, "packet_time": null, "sync": null,
         });
         assert_eq!(Value::Object(back.body().unwrap()), expected);
         for words in [&["--once", "--repeat"][..], &["--announce=maybe"], &["--dscp", "300"]] {

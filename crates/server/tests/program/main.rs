@@ -26,6 +26,7 @@ mod proxies;
 mod rtsp_matrix;
 mod rtsp_retina;
 mod seeks;
+mod sound;
 mod uploaders;
 mod variable_rates;
 mod volumes;

@@ -10,9 +10,17 @@ impl Runner {
         &self,
         title: &OpenTitle,
         path: &RequestPath,
-        packets: &TsPackets,
+        content: &Content,
     ) -> Result<(BitRate, Plan, Duration), String> {
-        let TsPackets { bytes: range, framing } = packets;
+        let Content { bytes: range, kind } = content;
+        let framing = match kind {
+            ContentKind::Packets(framing) => framing,
+            ContentKind::Samples { .. } => {
+                let rate = kind.rate().expect("samples have one");
+                let lasts = rate.time_for(Bytes(range.end - range.start));
+                return Ok((rate, Plan::default(), Duration::from_nanos(lasts.0)));
+            }
+        };
         let channel = &self.channel;
         let index = title::index(&self.shared, title, path).await?;
         let block = self.shared.broker.block_of(title.volume);
@@ -62,8 +70,8 @@ impl Runner {
     pub(super) async fn ask(&self, item: &Item) -> Result<(), String> {
         let path = path_of(&item.path)?;
         let title = self.title(&path).await?;
-        let packets = ts_packets::find(&title).await?;
-        self.plan(&title, &path, &packets).await.map(drop)
+        let content = content::find(&self.channel, &title).await?;
+        self.plan(&title, &path, &content).await.map(drop)
     }
 
     pub(super) async fn title(&self, path: &RequestPath) -> Result<Arc<OpenTitle>, String> {

@@ -61,8 +61,8 @@ impl Runner {
     /// to the fill.
     pub(super) async fn find_next(&mut self) {
         let mut search = self.search(false).await;
-        if let Some((item, title, packets)) = self.rest.take()
-            && let Ok(playing) = self.prime_range(item, title, packets).await
+        if let Some((item, title, content)) = self.rest.take()
+            && let Ok(playing) = self.prime_range(item, title, content).await
         {
             return self.take(playing, None);
         }
