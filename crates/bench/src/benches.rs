@@ -6,6 +6,7 @@
 mod links;
 
 mod admission;
+mod aes67;
 mod against;
 mod gap_frames;
 mod hdd_capacity;
@@ -94,6 +95,9 @@ pub enum Bench {
     Seeks(seeks::Options),
     /// One flow of 100 Mbit/s to 10 Gbit/s: evenness against HTB and TBF.
     PaceSweep(Options),
+    /// Two outputs of sound in packets of a millisecond beside CPU hogs: lateness, and how far they
+    /// are apart.
+    Aes67(Options),
     /// Flows that want more than the link carries, and join one after the other: the error of each
     /// share.
     PaceShare(Options),
@@ -211,6 +215,7 @@ pub fn run_bench(bench: Bench) -> Result<()> {
         Bench::PaceSweep(options) => (options, pace_sweep::bench),
         Bench::PaceShare(options) => (options, pace_share::bench),
         Bench::GapFrames(options) => (options, gap_frames::bench),
+        Bench::Aes67(options) => (options, aes67::bench),
     };
     let fixture = Fixture::set(options)?;
     let report = bench(&fixture)?;
