@@ -222,6 +222,17 @@ impl Broker {
         self.granted(spec, admitted)
     }
 
+    /// As [`Self::admit`] by free room only, for what is tried again: it counts as no refusal.
+    ///
+    /// # Errors
+    /// [`Refusal`] names the short resource; nothing has changed.
+    pub fn admit_by_free_room(&self, spec: &DeliverySpec<'_>) -> Result<Grant, Refusal> {
+        let mut table = self.shared.table();
+        let admitted = self.shared.decide(&mut table, spec, false);
+        drop(table);
+        self.granted(spec, admitted)
+    }
+
     fn granted(
         &self,
         spec: &DeliverySpec<'_>,
@@ -265,6 +276,16 @@ impl Broker {
     pub fn is_inside(&self, viewer: &Viewer) -> bool {
         let id = playbacks::id_of(viewer);
         id.is_some_and(|id| self.shared.table().playbacks.slots_of(&id).next().is_some())
+    }
+
+    /// As [`Self::is_inside`], or this viewer has departed lately.
+    pub fn has_been_inside(&self, viewer: &Viewer) -> bool {
+        let id = playbacks::id_of(viewer);
+        let is_known = |id| {
+            let table = self.shared.table();
+            table.playbacks.slots_of(&id).next().is_some() || table.playbacks.has_departed(&id)
+        };
+        id.is_some_and(is_known)
     }
 
     /// The use of every resource.
@@ -432,6 +453,8 @@ enum Room {
     Free,
     /// Also a room that is kept for its viewer.
     Vacancy,
+    /// The same, and a viewer whose room is not kept any longer has the paces of a successor.
+    Return,
     /// The room that this request has waited for.
     Claimed(Ticket),
 }
@@ -452,19 +475,28 @@ impl Shared {
         let first = specs.first().expect("a request has a specification");
         let before = match (room, first.playback()) {
             (Room::Claimed(ticket), _) => table.take_waited(ticket),
-            (Room::Vacancy, Some(playback)) => table.take_vacancy(&playback),
-            (Room::Vacancy, None) | (Room::Free, _) => None,
+            (Room::Vacancy | Room::Return, Some(playback)) => table.take_vacancy(&playback),
+            (Room::Vacancy | Room::Return, None) | (Room::Free, _) => None,
         };
+        let playback = first.playback().filter(|_| matches!(room, Room::Return));
+        let departure = playback.and_then(|playback| table.playbacks.departure(&playback));
+        let departure = departure.filter(|_| before.is_none());
         let mut shortage = Shortage::SlowDisk;
         for (nth, spec) in specs.iter().enumerate() {
-            if spec.is_for_successors && before != Some(spec.title.id) {
+            let succeeds = before == Some(spec.title.id) || departure.is_some();
+            if spec.is_for_successors && !succeeds {
                 continue;
             }
             if spec.takes_spare && !table.has_spare_memory(spec.needs.volume) {
                 continue;
             }
             match self.decide(table, spec, before.is_some()) {
-                Ok(admitted) => return Ok((nth, admitted)),
+                Ok(admitted) => {
+                    if let Some(departure) = departure {
+                        table.playbacks.end_absence(departure);
+                    }
+                    return Ok((nth, admitted));
+                }
                 Err(short) => shortage = short,
             }
         }

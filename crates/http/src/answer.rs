@@ -65,13 +65,18 @@ pub(super) struct Delivery {
     pub(super) device: Device,
     /// Whether the client may close its stream before only after the head of this one.
     pub(super) overlap: Overlap,
+    /// Whether it continues within a title: no new viewer begins so.
+    pub(super) is_seek: bool,
+    /// Whether a viewer without room may have a slower pace: its request names none.
+    pub(super) may_be_slowed: bool,
     /// Whether it is a part of what a player needs: a segment, or a look at a title.
     pub(super) is_piece: bool,
     /// The parts, each with the bytes that precede it. No part is empty.
     pub(super) parts: Parts,
     /// The bytes after the last part.
     pub(super) tail: Vec<u8>,
-    /// Set if the only pace is preliminary: the title has no index yet.
+    /// How the rest gets another schedule: if the title has no index yet, or if the granted pace is
+    /// a slower one.
     pub(super) renewal: Option<Renewal>,
     /// Set for a growing title that is sent as it comes; `parts` is then empty.
     pub(super) follows: Option<ContentEnd>,

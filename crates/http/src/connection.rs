@@ -38,6 +38,7 @@ use super::principals::Authentication;
 use super::rate::{self, PlannedPace};
 use super::request::{InvalidHead, Method, Request};
 use super::response::{Persistence, Response, Source};
+use super::schedule::RenewalReason;
 use super::transport::{Client, Transport};
 use super::{Site, StopSignal, route};
 
@@ -446,7 +447,7 @@ impl Connection {
         exchange: &mut Exchange,
     ) -> Option<Transport> {
         let store = self.site.store.as_ref()?;
-        let (broker, mut renewal) = (&store.broker, delivery.renewal.take());
+        let broker = &store.broker;
         if let Some((_, first)) = delivery.parts.first()
             && broker.readable(&delivery.title, first) == first.start
         {
@@ -454,7 +455,12 @@ impl Connection {
         }
         let (len, kind) = (Bytes(delivery.len()), socket.kind());
         let viewer = self.viewer(delivery.share, Some(delivery.device));
-        if let Some(usual) = delivery.paces.last().filter(|_| broker.is_inside(&viewer)) {
+        let is_known = match delivery.is_seek {
+            true => broker.has_been_inside(&viewer),
+            false => broker.is_inside(&viewer),
+        };
+        let may_be_slowed = delivery.may_be_slowed && is_known;
+        if let Some(usual) = delivery.paces.last().filter(|_| may_be_slowed) {
             let slowed = rate::slowed(usual, &store.rates);
             delivery.paces.extend(slowed);
         }
@@ -502,6 +508,10 @@ impl Connection {
         };
         let paced = &delivery.paces[nth];
         let (mut pace, mut plan) = (paced.pace, paced.plan.clone());
+        let mut renewal = delivery.renewal.take().filter(|renewal| match renewal.reason {
+            RenewalReason::Index => true,
+            RenewalReason::Room => paced.is_slowed,
+        });
         exchange.paced(pace);
         let mut words = if is_announced { Vec::new() } else { words(paced) };
         if !is_announced {

@@ -179,28 +179,35 @@ pub(super) fn following(
 }
 
 /// Slower paces for a viewer that seeks and has no room at `planned`, the best first: the peaks
-/// come later, so that the player has to wait for them, but not at all other times. The last pace
-/// has no rate: it promises nothing, and takes what others leave. None if the rate does not follow
-/// the content.
+/// come later, so that the player has to wait for them, but not at all other times. They are only
+/// for a rate that follows the content, wherever in the title its part is. The last pace has no
+/// rate: it promises nothing, and takes what others leave.
 pub(super) fn slowed(planned: &PlannedPace, limits: &RateLimits) -> Vec<PlannedPace> {
     let line = planned.plan.as_ref().and_then(|plan| plan.line.as_ref());
     let Pace::Paced { rate: peak, burst, tick } = planned.pace else { return vec![] };
-    let mean = planned.mean;
-    let Some(line) = line.filter(|_| mean > BitRate(0) && mean < peak) else { return vec![] };
+    // The part may need less than the title in the mean.
+    let mean = planned.mean.min(peak);
     let slower = |eighths: u64| {
         // From the peak down to the mean, and to half of it.
         let rate = match eighths {
             9.. => BitRate(mean.0 + (peak.0 - mean.0) * (eighths - 8) / 8),
             _ => BitRate(mean.0 * eighths / 8),
         };
-        let line = line.clone().capped(rate.max(limits.min));
-        let rate = line.rates().max()?.max(limits.min);
-        let plan = Some(Arc::new(Plan::of_times(line)));
+        let rate = rate.max(limits.min);
+        if rate >= peak {
+            return None;
+        }
+        let line = line.map(|line| line.clone().capped(rate));
+        let rate = line.as_ref().map_or(Some(rate), |line| line.rates().max())?.max(limits.min);
+        let plan = line.map(|line| Arc::new(Plan::of_times(line)));
         let pace = Pace::Paced { rate, burst, tick };
-        Some(PlannedPace { pace, plan, mean, takes_spare: false, is_slowed: true })
+        Some(PlannedPace { pace, plan, mean: planned.mean, takes_spare: false, is_slowed: true })
     };
+    let follows_content = mean > BitRate(0);
+    let eighths = follows_content.then_some([14, 12, 10, 8, 7, 6, 4]);
+    let capped = eighths.into_iter().flatten().filter_map(slower);
     let last = PlannedPace { is_slowed: true, ..Pace::BestEffort.into() };
-    [14, 12, 10, 8, 7, 6, 4].into_iter().filter_map(slower).chain([last]).collect()
+    capped.chain([last]).collect()
 }
 
 /// `pace` for `len` bytes that are due at once, as far as its burst goes. Admission reserves the
@@ -557,6 +564,35 @@ mod tests {
         let planned = following(pace, own.rate, &consumption, &limits);
         let Pace::Paced { burst, .. } = planned.pace else { panic!("{planned:?}") };
         assert_eq!(burst, Bytes(5_000_000), "the samples of the first second's ends");
+    }
+
+    #[test]
+    fn r05_a_seek_without_room_has_slower_paces_whatever_its_rate() {
+        let mut limits = limits();
+        limits.title.start_burst = SECOND;
+        let rates = |mean, planned: &PlannedPace| {
+            let planned = PlannedPace { mean: BitRate(mean), ..planned.clone() };
+            let slowed = slowed(&planned, &limits);
+            assert!(slowed.iter().all(|pace| pace.is_slowed));
+            slowed.iter().map(|one| one.pace.rate().map(|rate| rate.rate.0)).collect::<Vec<_>>()
+        };
+        let paced = |rate| PlannedPace::from(paced(BitRate(rate), &limits.title));
+        assert_eq!(rates(0, &paced(800_000)), [None], "the configured default");
+        let lower = [700_000, 600_000, 400_000].map(Some);
+        assert_eq!(rates(800_000, &paced(800_000)), [&lower[..], &[None]].concat(), "constant");
+        // Part of a title that needs less than all of it in the mean.
+        assert_eq!(rates(9_000_000, &paced(800_000)), [&lower[..], &[None]].concat());
+        let line = [(0, 0), (1, 50_000), (3, 250_000)];
+        let line = line.map(|(at, bytes)| (Bytes(bytes), MediaTime(at * 27_000_000)));
+        let line = Polyline::through(&line).expect("a line");
+        let pace = Pace::Paced { rate: BitRate(800_000), burst: Bytes(0), tick: Tick::Ms250 };
+        let plan = Some(Arc::new(Plan::of_times(line)));
+        let lower_mean = rates(9_000_000, &PlannedPace { plan, ..PlannedPace::from(pace) });
+        assert_eq!(lower_mean, [&lower[..], &[None]].concat());
+        let [above, mean, half] = [1_400_000, 800_000, 400_000].map(Some);
+        let higher = rates(800_000, &paced(1_600_000));
+        assert_eq!([higher[0], higher[3], higher[6], higher[7]], [above, mean, half, None]);
+        assert_eq!(rates(0, &Pace::BestEffort.into()), []);
     }
 
     #[test]

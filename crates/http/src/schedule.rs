@@ -1,5 +1,5 @@
 //! The schedule of a part of a title by its content, and its renewal: a stream that began before
-//! its title had an index gets the exact schedule of its rest.
+//! its title had an index, or with less than it needs, gets the exact schedule of its rest.
 //!
 //! Promise: the rest is admitted beside the stream as it is, before that stream is interrupted. So
 //! a full server costs it nothing: it keeps its rate, and admission is tried again, a bounded
@@ -29,6 +29,16 @@ pub(super) struct Renewal {
     /// The pace by the title as a whole.
     pub(super) pace: Pace,
     pub(super) limits: RateLimits,
+    pub(super) reason: RenewalReason,
+}
+
+/// Why a stream needs another schedule than it began with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum RenewalReason {
+    /// The title had no index.
+    Index,
+    /// There was no room for what the content needs.
+    Room,
 }
 
 /// A rest that has been admitted.
@@ -37,12 +47,20 @@ pub(super) struct Rest {
     first: u64,
     pub(super) grant: Grant,
     pub(super) pace: Pace,
-    line: Polyline,
+    /// None if its rate is constant.
+    line: Option<Polyline>,
 }
 
-/// Interval and number of attempts when there is no room.
-const AGAIN: Duration = Duration::from_secs(10);
-const TRIES_MAX: u32 = 60;
+impl RenewalReason {
+    /// Interval and number of attempts while there is no room: ten minutes.
+    fn attempts(self) -> (Duration, u32) {
+        match self {
+            Self::Index => (Duration::from_secs(10), 60),
+            // Its viewer may be waiting for bytes.
+            Self::Room => (Duration::from_secs(2), 300),
+        }
+    }
+}
 
 /// The pace of one part of a title at its own rate, for each of `paces` and its limits, and whether
 /// it is final. Only the last one does not depend on spare memory.
@@ -100,8 +118,12 @@ impl Renewal {
         slot: u32,
         viewer: &Viewer,
     ) -> Rest {
-        catalogue.index_made(title, &self.path).await;
-        for nth in 0..TRIES_MAX {
+        let (interval, tries) = self.reason.attempts();
+        match self.reason {
+            RenewalReason::Index => catalogue.index_made(title, &self.path).await,
+            RenewalReason::Room => tokio::time::sleep(interval).await,
+        }
+        for nth in 0..tries {
             let sent = broker.counters_of(slot).map_or(0, |stream| stream.bytes.value());
             let first = range.start + sent;
             if first >= range.end {
@@ -111,34 +133,39 @@ impl Renewal {
             let paces = vec![(self.pace, self.limits.clone())];
             let planned =
                 follow_content(catalogue, title, &self.path, &self.media, rest, paces).await;
-            let (Some(planned), Exactness::Exact) = (planned.0.into_iter().next(), planned.1)
-            else {
+            let (planned, exactness) = planned;
+            let Some(planned) = planned.into_iter().next() else { break };
+            let line = planned.plan.as_ref().and_then(|plan| plan.line.clone());
+            let gains_nothing = exactness != Exactness::Exact || line.is_none();
+            if self.reason == RenewalReason::Index && gains_nothing {
                 break;
-            };
-            let Some(line) = planned.plan.as_ref().and_then(|plan| plan.line.clone()) else {
-                break;
-            };
+            }
             let len = Bytes(range.end - first);
             let spec = DeliverySpec::connection(broker, title, planned.pace.rate(), len);
-            let spec = spec.by_line(broker, &line).within_share(viewer);
-            match broker.admit(&spec) {
+            let spec = line.iter().fold(spec, |spec, line| spec.by_line(broker, line));
+            let spec = spec.within_share(viewer);
+            let admitted = match self.reason {
+                RenewalReason::Index => broker.admit(&spec),
+                RenewalReason::Room => broker.admit_by_free_room(&spec),
+            };
+            match admitted {
                 Ok(grant) => return Rest { first, grant, pace: planned.pace, line },
-                Err(refusal) if nth == 0 => tracing::info!(
+                Err(refusal) if nth == 0 && self.reason == RenewalReason::Index => tracing::info!(
                     title = self.path.name(), %refusal,
                     "a stream that began without an index keeps its rate for now"
                 ),
                 Err(_) => {}
             }
-            tokio::time::sleep(AGAIN).await;
+            tokio::time::sleep(interval).await;
         }
         std::future::pending().await
     }
 }
 
 impl Rest {
-    /// The schedule from byte `at` on; `None` behind the end.
+    /// The schedule from byte `at` on; `None` behind the end, or if the rate is constant.
     pub(super) fn plan(&self, at: u64) -> Option<Arc<Plan>> {
-        let line = self.line.behind(Bytes(at.saturating_sub(self.first)))?;
+        let line = self.line.as_ref()?.behind(Bytes(at.saturating_sub(self.first)))?;
         Some(Arc::new(Plan::of_times(line)))
     }
 }

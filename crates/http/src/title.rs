@@ -19,7 +19,7 @@ use super::multipart::{Multipart, content_range};
 use super::rate::{self, RateRequest, SegmentRate, TitleRate};
 use super::request::{Method, Request};
 use super::response::Response;
-use super::schedule::{Renewal, follow_content};
+use super::schedule::{Renewal, RenewalReason, follow_content};
 use super::settings::StoredPages;
 use super::{Site, Store, cmcd, seek};
 
@@ -132,10 +132,13 @@ pub(super) async fn answer(
             (head, parts, tail, None)
         }
     };
+    let head_len = media.map_or(Bytes(0), |media| media.head);
+    let is_behind_head = matches!(&parts[..], [(_, part)] if part.start > head_len.0);
+    let is_seek = is_part || (plays_range == Some(true) && is_behind_head);
+    let may_be_slowed = requested == RateRequest::Title && segment.is_none();
     let (paces, renewal) = match (segment, media, &parts[..]) {
         (Some(segment), ..) => (segment.paces(&store.rates), None),
         (None, Some(media), [(_, part)]) => {
-            let is_seek = is_part || (plays_range == Some(true) && part.start > media.head.0);
             let seek = is_seek.then(|| store.rates.of_seek()).flatten().and_then(|limits| {
                 let pace = rate::pace(requested, own, &limits).ok()?;
                 Some((pace, limits))
@@ -144,14 +147,13 @@ pub(super) async fn answer(
             let followed =
                 follow_content(&store.catalogue, &title, path, &media, part.clone(), paces).await;
             let (planned, exactness) = followed;
-            let is_preliminary = exactness == Exactness::Estimate;
-            let renewal = is_preliminary.then(|| Renewal {
-                path: path.clone(),
-                media,
-                pace,
-                limits: store.rates.clone(),
-            });
-            (planned, renewal)
+            let reason = match exactness {
+                Exactness::Estimate => RenewalReason::Index,
+                _ => RenewalReason::Room,
+            };
+            let limits = store.rates.clone();
+            let renewal = Renewal { path: path.clone(), media, pace, limits, reason };
+            (planned, Some(renewal))
         }
         _ => (vec![pace.into()], None),
     };
@@ -189,6 +191,8 @@ pub(super) async fn answer(
                 share,
                 device,
                 overlap,
+                is_seek,
+                may_be_slowed,
                 is_piece: is_look || segment.is_some(),
                 parts,
                 tail,

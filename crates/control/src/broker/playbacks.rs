@@ -3,9 +3,9 @@
 //! Promise: the room of a stream whose viewer has closed it or has all of it stays free for the
 //! next stream of this viewer for [`VACANCY`], and for no other viewer. Each room has one
 //! successor. No stream of another viewer is found here. Every search is bounded by
-//! [`WATCHED_MAX`].
+//! [`WATCHED_MAX`] or [`DEPARTURES_MAX`].
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
 use tactus_core::cost::PlannedCost;
@@ -32,6 +32,14 @@ pub(super) fn id_of(viewer: &Viewer) -> Option<ViewerId> {
 /// 150.
 pub(super) const VACANCY: Duration = Duration::from_secs(2);
 
+/// How long a viewer may still return to a title after its room. It has the bytes that it has been
+/// sent: a browser closes its connection while it plays what it has kept, and asks for the next
+/// bytes behind that. Chromium keeps tens of megabytes, which are minutes.
+pub(super) const ABSENCE_MAX: Duration = Duration::from_secs(300);
+
+/// Most departures that are kept; the oldest is forgotten. A search of all takes some microseconds.
+pub(super) const DEPARTURES_MAX: usize = 1024;
+
 /// Most streams of one viewer that a search looks at: those that began first.
 pub(super) const WATCHED_MAX: usize = 256;
 
@@ -46,6 +54,14 @@ pub(super) struct Vacancy {
     until: Instant,
     /// The waiting request that gets it; any of the viewer if there is none.
     ticket: Option<Ticket>,
+}
+
+/// A viewer whose room was kept and is free now.
+#[derive(Debug)]
+struct Departure {
+    viewer: ViewerId,
+    title: TitleId,
+    until: Instant,
 }
 
 /// A waiting request.
@@ -64,6 +80,8 @@ pub(super) struct Successor {
 pub(super) struct Playbacks {
     viewers: HashMap<ViewerId, Vec<u32>>,
     vacancies: Vec<Vacancy>,
+    /// The oldest first.
+    departures: VecDeque<Departure>,
     tickets: u64,
     /// Requests that wait.
     waiting: u32,
@@ -142,6 +160,40 @@ impl Playbacks {
         let now = Instant::now();
         let at = self.vacancies.iter().position(|vacancy| vacancy.until <= now)?;
         Some(self.vacancies.swap_remove(at))
+    }
+
+    /// Notes that the room of a viewer is not kept any longer.
+    pub(super) fn depart(&mut self, viewer: ViewerId, title: TitleId) {
+        if self.departures.len() >= DEPARTURES_MAX {
+            self.departures.pop_front();
+        }
+        let until = Instant::now() + ABSENCE_MAX;
+        self.departures.push_back(Departure { viewer, title, until });
+    }
+
+    /// Whether this viewer has departed from any title lately.
+    pub(super) fn has_departed(&self, viewer: &ViewerId) -> bool {
+        self.departures.iter().any(|departure| departure.viewer == *viewer)
+    }
+
+    /// A departure of this viewer from this title.
+    pub(super) fn departure(&self, (viewer, title): &(ViewerId, TitleId)) -> Option<usize> {
+        let is_it = |one: &Departure| one.viewer == *viewer && one.title == *title;
+        self.departures.iter().position(is_it)
+    }
+
+    /// Ends the absence of a viewer: each departure is for one return.
+    pub(super) fn end_absence(&mut self, departure: usize) {
+        self.departures.remove(departure);
+    }
+
+    /// Forgets departures whose time is over.
+    pub(super) fn forget_departures(&mut self) {
+        if self.departures.is_empty() {
+            return;
+        }
+        let now = Instant::now();
+        while self.departures.pop_front_if(|departure| departure.until <= now).is_some() {}
     }
 
     /// Begins a wait; none if [`WAITING_MAX`] requests wait.

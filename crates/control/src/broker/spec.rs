@@ -47,7 +47,7 @@ pub struct DeliverySpec<'a> {
     pub(super) takes_spare: bool,
     /// The delivery of a session that it may succeed.
     pub(super) session: Option<ViewerId>,
-    /// Only for a viewer that seeks in the title, and whose room has been kept.
+    /// Only for a viewer that seeks in the title and whose room has been kept, or that returns.
     pub(super) is_for_successors: bool,
     /// Its room is kept for the next stream of its viewer when all of it has been sent.
     pub(super) keeps_room: bool,
@@ -171,8 +171,9 @@ impl<'a> DeliverySpec<'a> {
         self
     }
 
-    /// The same, but only for a viewer that seeks in this title, and whose room has been kept: a
-    /// pace below the needs of the content, for when no other has room.
+    /// The same, but only for a viewer that seeks in this title and whose room has been kept, or
+    /// that returns after its room: a pace below the needs of the content, for when no other has
+    /// room.
     #[must_use]
     pub fn for_successors(mut self) -> Self {
         self.is_for_successors = true;

@@ -112,7 +112,8 @@ pub(super) struct Slot {
     pub(super) playback: Option<(ViewerId, TitleId)>,
     /// The request that waits for its room.
     pub(super) successor: Option<Successor>,
-    /// The viewer has closed the connection or has all bytes, and the room is not yet kept for it.
+    /// The viewer has closed the connection, has all bytes or takes none, and the room is not yet
+    /// kept for it.
     pub(super) is_left: bool,
     /// The room is also kept when all bytes have been sent.
     pub(super) keeps_room: bool,
@@ -297,7 +298,8 @@ impl StreamTable {
         let finished = slot.finished.take();
         slot.is_left = match outcome {
             Outcome::PeerGone(_) => true,
-            Outcome::Complete => slot.keeps_room,
+            // A player that pauses for long goes on with another request.
+            Outcome::Complete | Outcome::TooSlow => slot.keeps_room,
             _ => false,
         };
         // Before the caller gets the result and tries again.
@@ -539,8 +541,13 @@ impl StreamTable {
     /// Frees rooms whose time is over.
     pub(super) fn release_expired(&mut self) {
         while let Some(vacancy) = self.playbacks.poll_expired() {
+            let slot = &self.slots[vacancy.slot as usize];
+            if let Some((viewer, title)) = slot.playback.clone().filter(|_| slot.keeps_room) {
+                self.playbacks.depart(viewer, title);
+            }
             self.free_vacancy(Some(vacancy));
         }
+        self.playbacks.forget_departures();
     }
 
     fn free_vacancy(&mut self, vacancy: Option<Vacancy>) -> Option<TitleId> {

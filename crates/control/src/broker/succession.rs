@@ -91,7 +91,14 @@ impl Broker {
         let mut table = self.shared.table();
         // A look that can do without a rate leaves the room to the next seek.
         let is_spared = overlap == Overlap::Never && last.rate.is_none();
-        let room = if is_spared { Room::Free } else { Room::Vacancy };
+        let room = match last.playback() {
+            _ if is_spared => Room::Free,
+            // It waits for the room of an open stream first.
+            Some((viewer, _)) if table.playbacks.slots_of(&viewer).next().is_some() => {
+                Room::Vacancy
+            }
+            Some(_) | None => Room::Return,
+        };
         let admitted = self.shared.decide_first(&mut table, specs, room);
         if let Err(shortage) = admitted {
             let waits = self.succession(&mut table, last, shortage, overlap);
@@ -179,7 +186,7 @@ impl Succession {
     ) -> Result<(usize, Grant), Refusal> {
         let mut table = self.shared.table();
         // Without a claim there may be a vacancy, or room for other reasons.
-        let room = if is_vacated { Room::Claimed(self.ticket) } else { Room::Vacancy };
+        let room = if is_vacated { Room::Claimed(self.ticket) } else { Room::Return };
         let admitted = self.shared.decide_first(&mut table, specs, room);
         let admitted = admitted.map_err(|now| if is_vacated { now } else { self.shortage });
         if let Err(shortage) = &admitted {

@@ -87,7 +87,7 @@ impl Fixture {
             catalogue,
             broker,
             title,
-            renewal: Renewal { path, media, pace, limits },
+            renewal: Renewal { path, media, pace, limits, reason: RenewalReason::Index },
             viewer: Viewer {
                 party: Party::of(IpAddr::V4(Ipv4Addr::LOCALHOST)),
                 device: None,
@@ -232,4 +232,22 @@ async fn r01_admission_of_a_rest_is_tried_sixty_times_in_ten_minutes() {
     assert_eq!(fixture.refused(), 60);
     assert!(timeout(Duration::from_secs(3600), &mut rest).await.is_err());
     assert_eq!((fixture.refused(), fixture.broker.streams()), (60, 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn r05_a_viewer_without_a_rate_has_one_again_when_there_is_room() {
+    let mut fixture = Fixture::new(BitRate(12_000_000));
+    fixture.renewal.reason = RenewalReason::Room;
+    fixture.make_index();
+    let other = fixture.admit(BitRate(10_000_000));
+    let spec = DeliverySpec::connection(&fixture.broker, &fixture.title, None, LEN);
+    let stream = fixture.broker.admit(&spec.of_any_title()).unwrap();
+    fixture.broker.counters_of(stream.slot()).unwrap().bytes.add(SENT);
+    let mut rest = pin!(fixture.rest(stream.slot()));
+    assert!(timeout(Duration::from_secs(31), &mut rest).await.is_err());
+    assert_eq!((fixture.refused(), fixture.broker.streams()), (0, 2), "no request was refused");
+    drop(other);
+    let rest = timeout(Duration::from_secs(2), rest).await.expect("there is room");
+    assert_eq!((rest.first, fixture.broker.streams()), (SENT, 2));
+    assert!(rest.plan(SENT).is_some());
 }

@@ -6,6 +6,7 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::ops::Range;
 use std::path::Path;
 use std::process::Command;
 use std::sync::MutexGuard;
@@ -106,11 +107,27 @@ impl FullServer {
     }
 
     fn refusals(&self) -> f64 {
+        self.sum_of("tactus_refusals_total")
+    }
+
+    /// Waits until so many streams of the sample have a rate.
+    fn wait_for_streams(&self, range: Range<f64>) {
+        let deadline = Instant::now() + Duration::from_secs(30);
+        let bytes_per_second = sample::TS_RATE.0 as f64 / 8.0;
+        let streams = || self.sum_of("tactus_stream_set_rate") / bytes_per_second;
+        while !range.contains(&streams()) {
+            assert!(Instant::now() < deadline, "{} streams", streams());
+            thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// The sum of the metrics whose names begin so.
+    fn sum_of(&self, name: &str) -> f64 {
         let metrics = tactus_testkit::process::exchange(
             &self.admin,
             b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
         );
-        let lines = metrics.lines().filter(|line| line.starts_with("tactus_refusals_total"));
+        let lines = metrics.lines().filter(|line| line.starts_with(name));
         lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
     }
 }
@@ -340,4 +357,64 @@ fn r05_a_seek_begins_with_what_a_player_holds() {
     let mut played = vec![];
     plays.read_to_end(&mut played).expect_err("it plays on");
     assert!(len > 4_000_000 && played.len() < len, "{} and {len}", played.len());
+}
+
+#[test]
+fn r05_a_viewer_that_played_what_it_had_kept_returns_to_a_full_server() {
+    // Three streams of the sample fit into 90 % of it.
+    let link = sample::TS_RATE.0 * 7 / 2;
+    let settings = format!("[link]\nrate = \"{link} bit/s\"\n[memory]\narena = \"32 MiB\"\n");
+    let mut film = vec![];
+    let server = FullServer::with(&settings, |titles| {
+        let path = titles.join("film.ts");
+        sample::write_ts(&path, SECOND.times(60)).expect("a title");
+        film = fs::read(&path).expect("it is there");
+    });
+    let mut others: Vec<_> = (0..2).map(|_| server.open("viewer", None)).collect();
+    let (status, own) = server.open("chromium", Some(0));
+    assert_eq!(status, 206);
+    drop(own);
+    assert_eq!(server.open("vlc", None).0, 503, "the room is kept for two seconds");
+    thread::sleep(Duration::from_millis(2200));
+    others.push(server.open("vlc", None));
+    assert!(others.iter().all(|(status, _)| *status == 200), "another viewer has the room");
+    assert_eq!(server.open("chromium", None).0, 503, "a viewer that begins");
+    assert_eq!(server.open("mpv", Some(1_000_000)).0, 503, "another player");
+    let (head, mut back) = server.head("GET", "film.ts", "chromium", Some(1_000_000));
+    assert!(head.contains(" 206 ") && byte(&mut back), "{head}");
+    assert!(head.contains("Tactus-Rate: max\r\n"), "it promises nothing: {head}");
+    drop(back);
+    let start = 2_000_000;
+    let (status, mut back) = server.open("chromium", Some(start as u64));
+    assert_eq!(status, 206, "it seeks on");
+    // When another viewer has left, it has a rate again, and its stream has all bytes.
+    drop(others.pop());
+    let (stops, bytes) = (AtomicBool::new(false), AtomicU64::new(0));
+    let (got, status) = thread::scope(|scope| {
+        for (_, mut other) in others {
+            let (stops, bytes) = (&stops, &bytes);
+            scope.spawn(move || assert!(plays(&mut other, stops, bytes), "it plays on"));
+        }
+        let reads = scope.spawn(|| {
+            let mut got = vec![];
+            let mut piece = vec![0; 1 << 16];
+            while !stops.load(Ordering::Relaxed) {
+                let read = back.read(&mut piece).expect("a live socket");
+                assert!(read > 0, "the stream ends after {} bytes", got.len());
+                got.extend_from_slice(&piece[..read]);
+                // A player that holds enough.
+                thread::sleep(Duration::from_millis(100));
+            }
+            got
+        });
+        let end = StopAtEnd(&stops);
+        server.wait_for_streams(0.0..2.5);
+        server.wait_for_streams(2.5..3.5);
+        let status = server.open("mpv", None).0;
+        thread::sleep(Duration::from_millis(300));
+        drop(end);
+        (reads.join().expect("no panic"), status)
+    });
+    assert!(got.len() > 2_000_000 && film[start..].starts_with(&got), "{} bytes", got.len());
+    assert_eq!(status, 503, "its room is promised again");
 }

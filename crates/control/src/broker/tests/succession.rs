@@ -366,6 +366,27 @@ fn r05_a_viewer_that_has_all_bytes_of_a_range_keeps_its_room() {
 }
 
 #[test]
+fn r05_a_player_that_has_paused_for_long_finds_its_room() {
+    run(async {
+        let mut world = World::new(vec![5]);
+        let _others = full(&mut world, None).await.split_off(1);
+        for _ in 0..2500 {
+            world.step().await;
+        }
+        let asked = world.ask(viewer("chromium", None), Overlap::Likely);
+        let _own = world.outcome(asked, None).await.expect("room");
+        world.live.last_mut().expect("it runs").ends = Some((1, 1, Outcome::TooSlow));
+        for _ in 0..20 {
+            world.step().await;
+        }
+        let asked = world.ask(viewer("vlc", None), Overlap::Unlikely);
+        assert_eq!(world.outcome(asked, None).await.err(), Some(Resource::Link), "a newcomer");
+        let asked = world.ask(viewer("chromium", None), Overlap::Likely);
+        assert!(world.outcome(asked, None).await.is_ok());
+    });
+}
+
+#[test]
 fn r05_a_seek_that_follows_a_given_up_one_gets_its_room() {
     run(async {
         let mut world = World::new(vec![40]);
@@ -463,6 +484,65 @@ fn r05_a_pace_for_successors_is_for_viewers_with_a_room() {
     assert!(admit(own).is_none(), "a newcomer has no pace but those of the content");
     vacated(&fixture, &spec(own, RATE));
     assert_eq!(admit(own).expect("it had a room").0, 1);
+}
+
+#[test]
+fn r05_a_viewer_that_returns_after_its_room_is_not_refused_and_has_no_second_one() {
+    run(async {
+        let fixture = Fixture::new(ROOM);
+        let viewers = ["chromium", "vlc"].map(|agent| viewer(agent, None));
+        let spec = |viewer, rate| {
+            DeliverySpec::connection(&fixture.broker, &fixture.title, rate, LEN)
+                .of_any_title()
+                .within_share(viewer)
+        };
+        let admit = |viewer| {
+            let specs = [spec(viewer, RATE), spec(viewer, None).for_successors()];
+            match fixture.broker.admit_or_succeed(&specs, Overlap::Likely) {
+                Ok(Admission::Granted(nth, grant)) => Some((nth, grant)),
+                Ok(Admission::Waits(_)) => panic!("no stream is open"),
+                Err(_) => None,
+            }
+        };
+        let [own, other] = &viewers;
+        let fill = |rooms| (0..rooms).map(|_| fixture.broker.admit(&spec(other, RATE)));
+        let mut others: Vec<_> = fill(2).map(|grant| grant.expect("room")).collect();
+        vacated(&fixture, &spec(own, RATE));
+        assert!(fixture.broker.admit(&spec(other, RATE)).is_err(), "the room is kept");
+        // It plays what it has, and somebody else gets its room.
+        advance(Duration::from_millis(2100)).await;
+        others.extend(fill(1).map(|grant| grant.expect("the room is sold")));
+        assert!(fixture.broker.has_been_inside(own) && !fixture.broker.is_inside(own));
+        let (nth, back) = admit(own).expect("it was inside");
+        assert_eq!((nth, fixture.broker.streams()), (1, 4), "without a rate");
+        drop(back);
+        assert!(admit(own).is_none(), "one return for each room");
+        // As long as players keep bytes.
+        drop(others.pop());
+        vacated(&fixture, &spec(own, RATE));
+        advance(Duration::from_millis(2100)).await;
+        others.extend(fill(1).map(|grant| grant.expect("the room is sold")));
+        advance(Duration::from_secs(300)).await;
+        assert!(admit(own).is_none(), "it is a newcomer again");
+    });
+}
+
+#[test]
+fn r05_departures_are_bounded_and_the_oldest_is_forgotten() {
+    run(async {
+        let fixture = Fixture::new(90);
+        let viewers: Vec<_> = (0..1080).map(|nth| viewer(&format!("player {nth}"), None)).collect();
+        for some in viewers.chunks(90) {
+            for one in some {
+                let spec = DeliverySpec::connection(&fixture.broker, &fixture.title, RATE, LEN);
+                vacated(&fixture, &spec.of_any_title().within_share(one));
+            }
+            advance(Duration::from_millis(2100)).await;
+        }
+        let known =
+            |some: &[Viewer]| some.iter().filter(|one| fixture.broker.has_been_inside(one)).count();
+        assert_eq!([known(&viewers[..90]), known(&viewers[90..])], [90 - 56, 990]);
+    });
 }
 
 #[test]
