@@ -83,6 +83,20 @@ impl SharedBytes {
         unsafe { std::slice::from_raw_parts(from, len) }
     }
 
+    /// The bytes from `at` on, in place, to be changed.
+    ///
+    /// # Safety
+    /// As [`Self::bytes`], and in this process no other slice of them lives.
+    ///
+    /// # Panics
+    /// If they do not lie within.
+    #[expect(clippy::mut_from_ref, reason = "the caller answers for the range, not for the whole")]
+    pub unsafe fn bytes_mut(&self, at: u64, len: usize) -> &mut [u8] {
+        let to = self.address(at, len);
+        // SAFETY: in bounds; nobody else reads or writes there, as the caller promises.
+        unsafe { std::slice::from_raw_parts_mut(to, len) }
+    }
+
     fn address(&self, at: u64, len: usize) -> *mut u8 {
         assert!(self.has(at, len as u64), "the bytes lie within the data");
         // SAFETY: checked above.

@@ -1,0 +1,220 @@
+//! A connection to the server, as a program uses it.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+
+use crate::buffer::Buffer;
+use crate::completion::{Completion, ReadRequest};
+use crate::connection::{Connection, Read, unexpected};
+use crate::error::{Error, Result};
+use crate::future::ReadFuture;
+use crate::options::Options;
+use crate::protocol::{Entry, Reply, Request, Stat};
+use crate::table::{Destination, Extent, Token};
+use crate::title::{NO_ROOM, Title};
+
+/// A connection to the server.
+///
+/// Clones share it, and so do its titles and buffers; it ends when the last of them is dropped. All
+/// of them can be used by any thread: a lock inside is held for about 50 ns at a time, never while
+/// a call waits. Threads that read much are better off with a client each.
+///
+/// A program waits in one of three ways:
+///
+/// - **blocking**: [`wait`](Self::wait), or [`Title::read_at`];
+/// - **polling**: [`poll`](Self::poll) in a loop of its own, which costs no system call while the
+///   server is awake;
+/// - **by an event loop**: [`arm`](Self::arm), the descriptor, [`disarm`](Self::disarm).
+#[derive(Clone)]
+pub struct Client {
+    connection: Arc<Connection>,
+}
+
+impl Client {
+    /// Connects to the server at the Unix socket `path`.
+    ///
+    /// # Errors
+    /// What the system says of the socket, `EACCES` or `EPERM` if this user or group may not
+    /// connect, `EPROTONOSUPPORT` if the server speaks another version.
+    pub fn connect(path: impl AsRef<Path>) -> Result<Self> {
+        Self::connect_with(path, &Options::default())
+    }
+
+    /// The same with options.
+    ///
+    /// # Errors
+    /// As [`Self::connect`].
+    pub fn connect_with(path: impl AsRef<Path>, options: &Options) -> Result<Self> {
+        let connection = Connection::new(path.as_ref(), options)?;
+        Ok(Self { connection: Arc::new(connection) })
+    }
+
+    /// Opens a title for reading, by its path as in HTTP: `/films/one.ts`.
+    ///
+    /// # Errors
+    /// `ENOENT`, `EACCES`, `EISDIR`, `EMFILE` if as many are open as may be, or what else the
+    /// server says.
+    pub fn open(&self, path: &str) -> Result<Title> {
+        match self.connection.ask(&Request::Open { title: path.to_owned() })? {
+            Reply::Opened { handle, stat } => {
+                Ok(Title::new(Arc::clone(&self.connection), handle, stat))
+            }
+            other => Err(unexpected(other)),
+        }
+    }
+
+    /// The facts about a title or a directory.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn stat(&self, path: &str) -> Result<Stat> {
+        match self.connection.ask(&Request::Stat { title: path.to_owned() })? {
+            Reply::Stat(stat) => Ok(stat),
+            other => Err(unexpected(other)),
+        }
+    }
+
+    /// The names in a directory, sorted.
+    ///
+    /// # Errors
+    /// `ENOTDIR`, or as [`Self::open`].
+    pub fn list(&self, directory: &str) -> Result<Vec<Entry>> {
+        let mut all: Vec<Entry> = vec![];
+        loop {
+            let after = all.last().map(|entry| entry.name.clone());
+            let request = Request::List { directory: directory.to_owned(), after };
+            match self.connection.ask(&request)? {
+                Reply::List { entries, more } => {
+                    // A part without a name would be asked for again without end.
+                    let is_last = !more || entries.is_empty();
+                    all.extend(entries);
+                    if is_last {
+                        return Ok(all);
+                    }
+                }
+                other => return Err(unexpected(other)),
+            }
+        }
+    }
+
+    /// A buffer of `len` bytes out of the shared data, at least one. Its contents are whatever was
+    /// there before.
+    ///
+    /// # Errors
+    /// `ENOBUFS` if the data have no free range of this length.
+    pub fn buffer(&self, len: usize) -> Result<Buffer> {
+        if len == 0 {
+            return Err(Error::new(Errno::INVAL, "a buffer has at least one byte"));
+        }
+        let short = u32::try_from(len).map_err(|_| NO_ROOM)?;
+        let pages = self.connection.state().pages.take(len).ok_or(NO_ROOM)?;
+        Ok(Buffer::new(Arc::clone(&self.connection), Extent { pages, len: short }))
+    }
+
+    /// Submits a read. Its completion comes from [`poll`](Self::poll) or [`wait`](Self::wait).
+    ///
+    /// # Errors
+    /// `EAGAIN` if as many requests are under way as may be ([`room`](Self::room) is zero),
+    /// `ECONNRESET` if the server has gone, `EINVAL` if the title or the buffer belongs to another
+    /// client. After an error the buffer is free.
+    pub fn submit(&self, request: ReadRequest<'_>) -> Result<Token> {
+        self.submit_to(request, Destination::Queue)
+    }
+
+    /// Submits a read, and returns a future of its completion.
+    ///
+    /// # Errors
+    /// As [`Self::submit`].
+    pub fn read(&self, request: ReadRequest<'_>) -> Result<ReadFuture> {
+        let token = self.submit_to(request, Destination::Caller(None))?;
+        Ok(ReadFuture::new(Arc::clone(&self.connection), token))
+    }
+
+    fn submit_to(&self, request: ReadRequest<'_>, destination: Destination) -> Result<Token> {
+        let ReadRequest { title, offset, buffer, when } = request;
+        let connection = &self.connection;
+        if !title.belongs_to(connection) || !buffer.belongs_to(connection) {
+            let message = "the title or the buffer belongs to another client";
+            return Err(Error::new(Errno::INVAL, message));
+        }
+        let read = Read { handle: title.handle(), offset, buffer: buffer.into_extent(), when };
+        let mut state = connection.state();
+        let token = connection.submit(&mut state, &read, destination);
+        connection.release(state);
+        token
+    }
+
+    /// Number of requests that can be submitted now.
+    #[must_use]
+    pub fn room(&self) -> usize {
+        self.connection.state().table.room()
+    }
+
+    /// The next completion of a submitted request, if there is one. Never waits. Completions come
+    /// in the order in which the server answers, which need not be that of the requests.
+    #[must_use]
+    pub fn poll(&self) -> Option<Completion> {
+        let mut state = self.connection.current();
+        let outcome = state.table.pop();
+        self.connection.release(state);
+        outcome.map(|outcome| Completion::new(&self.connection, outcome))
+    }
+
+    /// Waits for the next completion of a submitted request: first awake, then asleep (see
+    /// [`Options::spin`]). Returns `None` if `timeout` is over, or if no request is under way.
+    ///
+    /// # Errors
+    /// What the system says of the sleep. That the server has gone is the result of each
+    /// completion, not an error of the wait.
+    pub fn wait(&self, timeout: Option<Duration>) -> Result<Option<Completion>> {
+        // A time beyond the end of the clock is no limit.
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let outcome = self.connection.wait(deadline, |state| match state.table.pop() {
+            Some(outcome) => Some(Some(outcome)),
+            None => (state.table.for_queue() == 0).then_some(None),
+        })?;
+        Ok(outcome.flatten().map(|outcome| Completion::new(&self.connection, outcome)))
+    }
+
+    /// Prepares to wait for the descriptor of this client ([`AsFd`]) by `poll`, `epoll` or the like.
+    ///
+    /// | step | call |
+    /// |---|---|
+    /// | 1 | take completions by [`poll`](Self::poll) until there is none |
+    /// | 2 | `arm`; on `false` back to step 1 |
+    /// | 3 | wait until the descriptor is readable (other descriptors and times as well) |
+    /// | 4 | [`disarm`](Self::disarm), then step 1 |
+    ///
+    /// The same task drives the futures of [`read`](Self::read), which are woken in steps 2 and 4.
+    /// Between steps 2 and 4, calls that wait look for their answer every 0.1 ms instead of
+    /// sleeping: the descriptor belongs to the event loop.
+    ///
+    /// # Errors
+    /// `ECONNRESET` if the server has gone and all completions were taken.
+    pub fn arm(&self) -> Result<bool> {
+        self.connection.arm()
+    }
+
+    /// Ends the wait for the descriptor: takes what made it readable, and the answers.
+    pub fn disarm(&self) {
+        self.connection.disarm();
+    }
+}
+
+impl AsFd for Client {
+    /// The descriptor that becomes readable when a completion comes after [`Client::arm`]. It must
+    /// not be read.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.connection.doorbell().as_fd()
+    }
+}
+
+impl AsRawFd for Client {
+    fn as_raw_fd(&self) -> RawFd {
+        self.as_fd().as_raw_fd()
+    }
+}

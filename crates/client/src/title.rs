@@ -1,0 +1,203 @@
+//! An open title, and reads that copy.
+
+use std::fmt;
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use tactus_core::units::{BitRate, MonoTime};
+
+use crate::connection::{Connection, Read};
+use crate::error::{Error, Result};
+use crate::protocol::Stat;
+use crate::table::{Destination, Extent, Outcome, Token};
+
+/// An open title. It is closed on drop, when the requests for it that are under way have ended.
+pub struct Title {
+    connection: Arc<Connection>,
+    handle: u32,
+    stat: Stat,
+}
+
+impl Title {
+    pub(crate) fn new(connection: Arc<Connection>, handle: u32, stat: Stat) -> Self {
+        Self { connection, handle, stat }
+    }
+
+    pub(crate) fn belongs_to(&self, connection: &Arc<Connection>) -> bool {
+        Arc::ptr_eq(&self.connection, connection)
+    }
+
+    pub(crate) fn handle(&self) -> u32 {
+        self.handle
+    }
+
+    /// Its length in bytes when it was opened. A title that grows later has to be opened again.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.stat.len
+    }
+
+    /// Whether it had no bytes when it was opened.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The rate at which it plays, if the server knows it.
+    #[must_use]
+    pub fn rate(&self) -> Option<BitRate> {
+        self.stat.rate.map(BitRate)
+    }
+
+    /// The facts, as they were when it was opened.
+    #[must_use]
+    pub fn stat(&self) -> &Stat {
+        &self.stat
+    }
+
+    /// Reads bytes from `offset` on into `into`, and waits for them. Returns their number, which is
+    /// less than `into` has only at the end of the title.
+    ///
+    /// The bytes are copied out of the shared data, in pieces of [`PIECE`] bytes at most, some of
+    /// them at once. To avoid the copy, use [`Client::submit`](crate::Client::submit).
+    ///
+    /// # Errors
+    /// `ENOBUFS` if buffers of the program leave no page of the data free, `EAGAIN` if its requests
+    /// leave no place in the ring, or what the server says. After an error the contents of `into`
+    /// are not specified.
+    pub fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<usize> {
+        let mut window = Window::new(self, offset, into.len());
+        let mut done = 0;
+        loop {
+            window.fill()?;
+            let Some((piece, outcome)) = window.next()? else { return Ok(done) };
+            let read = outcome.result.map(|bytes| bytes as usize);
+            if let Ok(bytes) = read {
+                let place = &mut into[piece.at..][..bytes];
+                self.connection.data.copy_out(outcome.buffer.pages.at(), place);
+                done = piece.at + bytes;
+            }
+            self.connection.state().pages.give_back(outcome.buffer.pages);
+            match read {
+                Ok(bytes) if bytes < piece.len => return Ok(done),
+                Ok(_) => {}
+                Err(errno) => return Err(read_failed(errno)),
+            }
+        }
+    }
+}
+
+impl Drop for Title {
+    fn drop(&mut self) {
+        self.connection.close(self.handle);
+    }
+}
+
+impl fmt::Debug for Title {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Title").field("handle", &self.handle).field("stat", &self.stat).finish()
+    }
+}
+
+/// The error of a read that was answered with an error number.
+pub(crate) fn read_failed(errno: u32) -> Error {
+    if errno == Errno::CONNRESET.raw_os_error() as u32 {
+        return Error::gone();
+    }
+    Error::server(errno, "the title was not read")
+}
+
+/// Bytes of a piece at most. Several pieces are under way at once, so that the server fills one
+/// while another is copied; both fit into the caches of a processor.
+pub const PIECE: usize = 128 << 10;
+
+/// Pieces under way at once.
+const PIECES: usize = 4;
+
+/// The pieces of one read that are under way, the oldest first. Dropped, it waits for none of them.
+struct Window<'a> {
+    title: &'a Title,
+    offset: u64,
+    len: usize,
+    /// Bytes that were requested so far.
+    requested: usize,
+    pieces: [Option<Piece>; PIECES],
+    oldest: usize,
+}
+
+#[derive(Clone, Copy)]
+struct Piece {
+    token: Token,
+    /// Where its bytes go, from the beginning of the caller's memory.
+    at: usize,
+    len: usize,
+}
+
+impl<'a> Window<'a> {
+    fn new(title: &'a Title, offset: u64, len: usize) -> Self {
+        Self { title, offset, len, requested: 0, pieces: [None; PIECES], oldest: 0 }
+    }
+
+    /// Requests pieces as long as there is room. It is an error if none is under way then.
+    fn fill(&mut self) -> Result<()> {
+        for nth in 0..PIECES {
+            let place = (self.oldest + nth) % PIECES;
+            if self.requested == self.len || self.pieces[place].is_some() {
+                continue;
+            }
+            match self.request() {
+                Ok(piece) => self.pieces[place] = Some(piece),
+                Err(_) if self.pieces[self.oldest].is_some() => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    fn request(&mut self) -> Result<Piece> {
+        let connection = &self.title.connection;
+        let at = self.requested;
+        let offset = self.offset.checked_add(at as u64).ok_or(OFFSET_TOO_LARGE)?;
+        let mut state = connection.state();
+        let mut len = PIECE.min(self.len - at);
+        let pages = loop {
+            match state.pages.take(len) {
+                Some(pages) => break pages,
+                None if len > SMALLEST => len = (len / 2).max(SMALLEST),
+                None => return Err(NO_ROOM),
+            }
+        };
+        let buffer = Extent { pages, len: len as u32 };
+        let read = Read { handle: self.title.handle, offset, buffer, when: MonoTime(0) };
+        let token = connection.submit(&mut state, &read, Destination::Caller(None))?;
+        self.requested += len;
+        Ok(Piece { token, at, len })
+    }
+
+    /// Waits for the oldest piece. `None` if none is under way.
+    fn next(&mut self) -> Result<Option<(Piece, Outcome)>> {
+        let Some(piece) = self.pieces[self.oldest] else { return Ok(None) };
+        let outcome = self.title.connection.wait(None, |state| state.table.take(piece.token))?;
+        self.pieces[self.oldest] = None;
+        self.oldest = (self.oldest + 1) % PIECES;
+        let outcome = outcome.expect("a wait without a limit ends with its result");
+        Ok(Some((piece, outcome)))
+    }
+}
+
+impl Drop for Window<'_> {
+    fn drop(&mut self) {
+        for piece in self.pieces.iter().flatten() {
+            self.title.connection.state().abandon(piece.token);
+        }
+    }
+}
+
+/// The shortest piece that is requested if the data are scarce.
+const SMALLEST: usize = crate::pages::PAGE;
+
+pub(crate) const NO_ROOM: Error = Error::new(
+    Errno::NOBUFS,
+    "the shared data have no free range of this length; drop buffers or connect with more data",
+);
+const OFFSET_TOO_LARGE: Error = Error::new(Errno::OVERFLOW, "no title is that long");
