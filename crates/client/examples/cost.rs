@@ -4,8 +4,6 @@
 //! submissions, and answers all of them before the first is polled. Median and 99th percentile of
 //! the rounds, per request.
 
-#![allow(clippy::unwrap_used, reason = "a measurement stops with a panic")]
-
 #[path = "../tests/fake/mod.rs"]
 #[allow(dead_code, reason = "made for tests")]
 mod fake;
@@ -18,30 +16,31 @@ const REQUESTS: u64 = 64;
 const ROUNDS: usize = 2_000;
 const LEN: usize = 4096;
 
-fn main() {
+fn main() -> tactus_client::Result<()> {
     let server = fake::FakeServer::start();
-    let client = Client::connect(&server.path).unwrap();
-    let title = client.open("/one").unwrap();
-    let mut buffers: Vec<_> = (0..REQUESTS).map(|_| client.buffer(LEN).unwrap()).collect();
+    let client = Client::connect(&server.path)?;
+    let title = client.open("/one")?;
+    let mut buffers: Vec<_> =
+        (0..REQUESTS).map(|_| client.buffer(LEN)).collect::<Result<_, _>>()?;
     let (mut submits, mut polls, mut taken) = (vec![], vec![], 0);
     for _ in 0..ROUNDS {
         server.control.hold(true);
         // Wakes the server, so that none of the timed requests has to.
-        let first = client.buffer(LEN).unwrap();
-        client.submit(ReadRequest::new(&title, 0, first)).unwrap();
+        let first = client.buffer(LEN)?;
+        client.submit(ReadRequest::new(&title, 0, first))?;
         taken += 1;
         server.control.wait_for_requests(taken);
 
         let start = Instant::now();
         for (nth, buffer) in buffers.drain(..).enumerate() {
-            client.submit(ReadRequest::new(&title, nth as u64, buffer)).unwrap();
+            client.submit(ReadRequest::new(&title, nth as u64, buffer))?;
         }
         submits.push(start.elapsed());
 
         taken += REQUESTS;
         server.control.wait_for_requests(taken);
         server.control.hold(false);
-        drop(client.wait(None).unwrap());
+        drop(client.wait(None)?);
         std::thread::sleep(Duration::from_micros(300));
 
         let start = Instant::now();
@@ -55,6 +54,7 @@ fn main() {
     }
     print("submit", &mut submits);
     print("poll", &mut polls);
+    Ok(())
 }
 
 fn print(name: &str, times: &mut [Duration]) {

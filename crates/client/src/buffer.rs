@@ -8,6 +8,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use crate::connection::Connection;
+use crate::pages::PageRange;
 use crate::table::Extent;
 
 /// A part of the shared data, read in place. It begins at a page, and is free again on drop.
@@ -15,6 +16,17 @@ pub struct Buffer {
     connection: Arc<Connection>,
     /// `None` only while it is taken apart.
     extent: Option<Extent>,
+}
+
+/// A [`Buffer`] as numbers, for a language without owners: it is not free again by itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RawBuffer {
+    /// The first byte.
+    pub data: *mut u8,
+    /// The number of bytes.
+    pub len: u32,
+    /// Its pages.
+    pub pages: u64,
 }
 
 impl Buffer {
@@ -30,6 +42,24 @@ impl Buffer {
     /// Its pages, which now belong to the caller.
     pub(crate) fn into_extent(mut self) -> Extent {
         self.extent.take().expect("a buffer has its pages")
+    }
+
+    /// The buffer as numbers, until [`Client::buffer_from_raw`](crate::Client::buffer_from_raw).
+    #[must_use]
+    pub fn into_raw(mut self) -> RawBuffer {
+        let data = self.as_mut_ptr();
+        let Extent { pages, len } = self.into_extent();
+        RawBuffer { data, len, pages: pages.number() }
+    }
+
+    /// The buffer of these numbers.
+    ///
+    /// # Safety
+    /// They are from [`Self::into_raw`] of a buffer of this connection, and none was made of them
+    /// since.
+    pub(crate) unsafe fn from_raw(connection: Arc<Connection>, raw: RawBuffer) -> Self {
+        let extent = Extent { pages: PageRange::of_number(raw.pages), len: raw.len };
+        Self::new(connection, extent)
     }
 
     fn extent(&self) -> Extent {

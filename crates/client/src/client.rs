@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 
-use crate::buffer::Buffer;
+use crate::buffer::{Buffer, RawBuffer};
 use crate::completion::{Completion, ReadRequest};
 use crate::connection::{Connection, Read, unexpected};
 use crate::error::{Error, Result};
@@ -115,6 +115,16 @@ impl Client {
         Ok(Buffer::new(Arc::clone(&self.connection), Extent { pages, len: short }))
     }
 
+    /// The buffer that [`Buffer::into_raw`] has made numbers of.
+    ///
+    /// # Safety
+    /// `raw` is from a buffer of this client, and no buffer was made of it since.
+    #[must_use]
+    pub unsafe fn buffer_from_raw(&self, raw: RawBuffer) -> Buffer {
+        // SAFETY: as the caller promises.
+        unsafe { Buffer::from_raw(Arc::clone(&self.connection), raw) }
+    }
+
     /// Submits a read. Its completion comes from [`poll`](Self::poll) or [`wait`](Self::wait).
     ///
     /// # Errors
@@ -180,7 +190,8 @@ impl Client {
         Ok(outcome.flatten().map(|outcome| Completion::new(&self.connection, outcome)))
     }
 
-    /// Prepares to wait for the descriptor of this client ([`AsFd`]) by `poll`, `epoll` or the like.
+    /// Prepares to wait for the descriptor of this client ([`AsFd`]) by `poll`, `epoll` or another
+    /// call of this kind.
     ///
     /// | step | call |
     /// |---|---|

@@ -11,12 +11,12 @@ use rustix::io::Errno;
 ///
 /// | number | meaning |
 /// |---|---|
-/// | `EAGAIN` | as many requests are under way as the ring holds; take completions, then try again |
-/// | `ENOBUFS` | the shared data have no free range of this length; drop buffers or connect with more |
+/// | `EAGAIN` | no room for more requests; take completions, then try again |
+/// | `ENOBUFS` | no free range of this length in the data; drop buffers or connect with more |
 /// | `ECONNRESET` | the server has gone; connect again |
 /// | `EPROTO` | the server wrote an answer that no request has; connect again |
 /// | `EPROTONOSUPPORT` | the server speaks another version of the protocol |
-/// | `EINVAL` | a title or a buffer belongs to another client, or a length is not possible |
+/// | `EINVAL` | a title or a buffer of another client, or a length that cannot be |
 ///
 /// All other numbers are the server's, for instance `ENOENT` or `EACCES` when a title is opened and
 /// `EIO` when a disk cannot read.
@@ -32,6 +32,12 @@ pub type Result<T> = std::result::Result<T, Error>;
 impl Error {
     pub(crate) const fn new(errno: Errno, message: &'static str) -> Self {
         Self { errno, message: Cow::Borrowed(message) }
+    }
+
+    /// An error of a library that is built upon this one, with a number of `errno.h`.
+    #[must_use]
+    pub const fn with_errno(errno: i32, message: &'static str) -> Self {
+        Self::new(Errno::from_raw_os_error(errno), message)
     }
 
     /// What a system call says while `message`.

@@ -71,7 +71,7 @@ mod future;
 
 mod client;
 
-pub use buffer::Buffer;
+pub use buffer::{Buffer, RawBuffer};
 pub use client::Client;
 pub use completion::{Completion, ReadRequest};
 pub use error::{Error, Result};

@@ -26,6 +26,14 @@ impl PageRange {
     pub(crate) const fn at(self) -> u64 {
         self.first as u64 * PAGE as u64
     }
+
+    pub(crate) const fn number(self) -> u64 {
+        self.first as u64 | (self.count as u64) << 32
+    }
+
+    pub(crate) const fn of_number(number: u64) -> Self {
+        Self { first: number as u32, count: (number >> 32) as u32 }
+    }
 }
 
 impl Pages {

@@ -1,0 +1,230 @@
+// Tactus for C programs on the same machine: titles through shared memory.
+//
+// Functions return 0 or a positive number for success, and a negative error number of errno.h;
+// tactus_error() has the text. Made by cbindgen out of the library's source.
+
+#ifndef TACTUS_H
+#define TACTUS_H
+
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+// A connection to the server. It can be used by several threads at once.
+typedef struct tactus_client tactus_client;
+
+// An open title. It can be used by several threads at once.
+typedef struct tactus_title tactus_title;
+
+// What can be chosen for a connection.
+typedef struct {
+  // Bytes of data to share with the server: the room for all buffers. 0: 4 MiB.
+  uint64_t data;
+  // How long a call that waits looks for its answer before it sleeps, in nanoseconds. 0 sleeps
+  // at once; 20000 is as long as the server looks for the next request.
+  uint64_t spin_ns;
+} tactus_options;
+
+// Facts about a title or a directory.
+typedef struct {
+  // Length in bytes; 0 for a directory.
+  uint64_t len;
+  // When it was changed, in nanoseconds since 1970.
+  int64_t modified_ns;
+  // Its rate in bits per second; 0: not known.
+  uint64_t rate;
+  // Whether it is a directory.
+  bool is_directory;
+} tactus_file_info;
+
+// Called for each name of a directory. Any value but 0 ends the list.
+typedef int (*tactus_list_function)(void *user, const char *name, const tactus_file_info *info);
+
+// A part of the memory that is shared with the server. It begins at a page. While a read is under
+// way in it, the program must not touch it.
+typedef struct {
+  // The first byte.
+  uint8_t *data;
+  // The number of bytes.
+  uint32_t len;
+  // For the library.
+  uint64_t pages;
+} tactus_buffer;
+
+// A read that has ended.
+typedef struct {
+  // Which read it was.
+  uint64_t token;
+  // Its buffer, which belongs to the program again.
+  tactus_buffer buffer;
+  // The number of bytes at the beginning of the buffer, less than its length only at the end of
+  // the title; or a negative error number.
+  int64_t result;
+  // When it took effect, in nanoseconds of CLOCK_MONOTONIC.
+  uint64_t at_ns;
+} tactus_completion;
+
+#ifdef __cplusplus
+extern "C" {
+#endif // __cplusplus
+
+// Connects to the server at the Unix socket `path`. `options` may be null.
+//
+// Returns 0 or a negative error number.
+//
+// # Safety
+// `path` is a string; `options` is null or valid; `client` is valid for writing.
+int tactus_connect(const char *path, const tactus_options *options, tactus_client **client);
+
+// Gives up a connection. It ends when its titles are closed as well, which stay usable; its
+// buffers must not be touched any more. Null is ignored.
+//
+// # Safety
+// `client` is from tactus_connect() and not used afterwards.
+void tactus_disconnect(tactus_client *client);
+
+// The text of the last error of this thread: valid until its next error. Never null.
+const char *tactus_error(void);
+
+// Opens a title for reading, by its path as in HTTP: "/films/one.ts".
+//
+// Returns 0 or a negative error number.
+//
+// # Safety
+// `client` is valid; `path` is a string; `title` is valid for writing.
+int tactus_open(const tactus_client *client, const char *path, tactus_title **title);
+
+// Closes a title, when the reads of it that are under way have ended; does not wait for them. Null
+// is ignored.
+//
+// # Safety
+// `title` is from tactus_open() and not used afterwards.
+void tactus_close(tactus_title *title);
+
+// The facts about an open title, as they were when it was opened.
+//
+// # Safety
+// `title` is valid; `info` is valid for writing.
+int tactus_info(const tactus_title *title, tactus_file_info *info);
+
+// The facts about a title or a directory, by its path.
+//
+// # Safety
+// `client` is valid; `path` is a string; `info` is valid for writing.
+int tactus_stat(const tactus_client *client, const char *path, tactus_file_info *info);
+
+// Calls `function` for each name of a directory, in order. Names of directories end with a slash.
+//
+// Returns 0, the value other than 0 that `function` has returned, or a negative error number.
+//
+// # Safety
+// `client` is valid; `directory` is a string.
+int tactus_list(const tactus_client *client,
+                const char *directory,
+                tactus_list_function function,
+                void *user);
+
+// Reads bytes into memory of the program, and waits for them.
+//
+// Returns the number of bytes, less than `len` only at the end of the title; or a negative error
+// number.
+//
+// # Safety
+// `title` is valid; `into` is valid for writing `len` bytes.
+int64_t tactus_read_at(const tactus_title *title, uint64_t offset, void *into, size_t len);
+
+// Takes a buffer of `len` bytes, at least one, out of the shared data.
+//
+// Returns 0, -ENOBUFS if the data have no free range of this length, or another negative error
+// number.
+//
+// # Safety
+// `client` is valid; `buffer` is valid for writing.
+int tactus_buffer_new(const tactus_client *client, size_t len, tactus_buffer *buffer);
+
+// Returns a buffer to the shared data.
+//
+// # Safety
+// `client` is valid; `buffer` is a buffer of it that belongs to the program, and is not used
+// afterwards.
+void tactus_buffer_free(const tactus_client *client, tactus_buffer buffer);
+
+// Submits a read of as many bytes as the buffer has. It takes effect at `when_ns` of
+// CLOCK_MONOTONIC or as soon as possible after it, not before; 0: at once. `token` may be null.
+//
+// Returns 0 or a negative error number: -EAGAIN if as many reads are under way as may be,
+// -ECONNRESET if the server has gone. In each case the buffer belongs to the library: after
+// success until its completion, after an error it is returned to the shared data.
+//
+// # Safety
+// `client` and `title` are valid; `buffer` is a buffer of this client that belongs to the program;
+// `token` is null or valid for writing.
+int tactus_submit(const tactus_client *client,
+                  const tactus_title *title,
+                  uint64_t offset,
+                  tactus_buffer buffer,
+                  uint64_t when_ns,
+                  uint64_t *token);
+
+// Number of reads that can be submitted now.
+//
+// # Safety
+// `client` is valid.
+int tactus_room(const tactus_client *client);
+
+// The next completion of a read, if there is one. Never waits.
+//
+// Returns 1 with a completion, 0 without.
+//
+// # Safety
+// `client` is valid; `completion` is valid for writing.
+int tactus_poll(const tactus_client *client, tactus_completion *completion);
+
+// Waits for the next completion of a read, for `timeout_ns` nanoseconds at most; a negative
+// number is no limit.
+//
+// Returns 1 with a completion; 0 if the time is over or no read is under way; or a negative error
+// number. That the server has gone is the result of each completion.
+//
+// # Safety
+// `client` is valid; `completion` is valid for writing.
+int tactus_wait(const tactus_client *client, int64_t timeout_ns, tactus_completion *completion);
+
+// The descriptor for an event loop. It must not be read or closed.
+//
+// | step | call |
+// |---|---|
+// | 1 | take completions by tactus_poll() until there is none |
+// | 2 | tactus_arm(); if it returns 0, back to step 1 |
+// | 3 | wait until the descriptor is readable |
+// | 4 | tactus_disarm(), then step 1 |
+//
+// # Safety
+// `client` is valid.
+int tactus_fd(const tactus_client *client);
+
+// Prepares to wait for the descriptor.
+//
+// Returns 1 if the descriptor can be waited for, 0 if there is a completion already, -ECONNRESET
+// if the server has gone and all completions were taken.
+//
+// # Safety
+// `client` is valid.
+int tactus_arm(const tactus_client *client);
+
+// Ends the wait for the descriptor.
+//
+// # Safety
+// `client` is valid.
+void tactus_disarm(const tactus_client *client);
+
+// Now, in nanoseconds of CLOCK_MONOTONIC.
+uint64_t tactus_now(void);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif  // __cplusplus
+
+#endif  /* TACTUS_H */
