@@ -65,12 +65,46 @@ fn successful(command: &mut Command) -> Output {
     output
 }
 
+fn compile(source: &str, prefix: &Path, is_static: bool) -> PathBuf {
+    let program = prefix.join("program");
+    let mut compile = Command::new("cc");
+    compile.args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-O1", "-o"]).arg(&program);
+    compile.arg(Path::new(CRATE).join(source)).args(flags(prefix, &["--cflags"]));
+    if is_static {
+        compile.arg(prefix.join("lib/libtactus.a"));
+        compile.args(flags(prefix, &["--static", "--libs-only-l"]).iter().skip(1));
+    } else {
+        compile.args(flags(prefix, &["--libs"]));
+    }
+    successful(&mut compile);
+    program
+}
+
+#[test]
+fn the_c_program_of_the_guide_sums_a_title() {
+    let dir = tempfile::tempdir().unwrap();
+    install(dir.path());
+    let program = compile("examples/sum.c", dir.path(), false);
+    let server = FakeServer::start();
+    let mut run = Command::new(&program);
+    run.env("LD_LIBRARY_PATH", dir.path().join("lib")).arg(&server.path).arg("/one");
+    let said = String::from_utf8(successful(&mut run).stdout).unwrap();
+    assert_eq!(said, format!("{}\n", sum_of_title()));
+    let guide = include_str!("../../../docs/guide/local-programs.md");
+    let example = include_str!("../examples/sum.c");
+    assert!(guide.contains(&format!("```c\n{example}```\n")), "examples/sum.c has changed");
+}
+
+fn sum_of_title() -> u64 {
+    (0..TITLE_LEN).map(|offset| u64::from(byte(0, offset))).sum()
+}
+
 #[test]
 fn a_c_program_reads_a_title_in_each_way_with_both_libraries() {
     let dir = tempfile::tempdir().unwrap();
     let prefix = dir.path();
     install(prefix);
-    let sum: u64 = (0..TITLE_LEN).map(|offset| u64::from(byte(0, offset))).sum();
+    let sum = sum_of_title();
     let expected = format!(
         "title {TITLE_LEN} {TITLE_RATE}\nstat 0\n\
          name a {TITLE_LEN}\nname b {TITLE_LEN}\nname c {TITLE_LEN}\nlist 7\n\
@@ -80,18 +114,7 @@ fn a_c_program_reads_a_title_in_each_way_with_both_libraries() {
          null 1\nroom 256\n"
     );
     for is_static in [false, true] {
-        let program = prefix.join("program");
-        let mut compile = Command::new("cc");
-        compile.args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-O1", "-o"]).arg(&program);
-        compile.arg(Path::new(CRATE).join("tests/program.c"));
-        compile.args(flags(prefix, &["--cflags"]));
-        if is_static {
-            compile.arg(prefix.join("lib/libtactus.a"));
-            compile.args(flags(prefix, &["--static", "--libs-only-l"]).iter().skip(1));
-        } else {
-            compile.args(flags(prefix, &["--libs"]));
-        }
-        successful(&mut compile);
+        let program = compile("tests/program.c", prefix, is_static);
         let server = FakeServer::start();
         let mut run = Command::new(&program);
         run.env("LD_LIBRARY_PATH", prefix.join("lib")).arg(&server.path);

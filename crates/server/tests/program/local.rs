@@ -13,6 +13,7 @@ use tactus_testkit::{DISK_MODEL, server};
 use crate::TACTUS;
 use raw::{DATA, Raw};
 
+mod library;
 mod raw;
 
 const PATIENCE: Duration = Duration::from_secs(60);

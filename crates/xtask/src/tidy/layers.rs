@@ -39,7 +39,7 @@ enum Layer {
 /// Only tests may import it.
 const TESTKIT: &str = "tactus-testkit";
 
-const TABLE: [(&str, Layer); 19] = [
+const TABLE: [(&str, Layer); 20] = [
     ("tactus-core", Layer::Bottom),
     ("tactus-ring", Layer::Bottom),
     (TESTKIT, Layer::Bottom),
@@ -58,6 +58,7 @@ const TABLE: [(&str, Layer); 19] = [
     ("tactus", Layer::Top),
     ("tactus-sim", Layer::Top),
     ("tactus-bench", Layer::Top),
+    ("tactus-client-c", Layer::Top),
     ("xtask", Layer::Outside),
 ];
 
