@@ -85,10 +85,11 @@ mod tests {
     fn both_sides_see_the_same_bytes_and_nobody_can_take_them_away() {
         let file = create(8192).unwrap();
         let (one, other) = (map(&file, 8192).unwrap(), map(&file, 8192).unwrap());
+        let last = |mapping: &Mapping| mapping.base().as_ptr().wrapping_add(8191);
         // SAFETY: in bounds of a mapping that only this test touches.
-        unsafe { one.base().as_ptr().add(8191).write_volatile(7) };
+        unsafe { last(&one).write_volatile(7) };
         // SAFETY: as above.
-        assert_eq!(unsafe { other.base().as_ptr().add(8191).read_volatile() }, 7);
+        assert_eq!(unsafe { last(&other).read_volatile() }, 7);
         assert_eq!(rustix::fs::ftruncate(&file, 4096), Err(Errno::PERM));
         assert_eq!(rustix::fs::ftruncate(&file, 16384), Err(Errno::PERM));
     }

@@ -9,10 +9,10 @@ struct Pages(NonNull<u8>, Layout);
 
 impl Pages {
     fn zeroed(len: usize) -> Arc<Self> {
-        let layout = Layout::from_size_align(len, 4096).unwrap();
+        let layout = Layout::from_size_align(len, 4096).expect("a layout");
         // SAFETY: the layout is not empty.
         let base = unsafe { alloc_zeroed(layout) };
-        Arc::new(Self(NonNull::new(base).unwrap(), layout))
+        Arc::new(Self(NonNull::new(base).expect("memory"), layout))
     }
 }
 
