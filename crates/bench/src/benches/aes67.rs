@@ -83,7 +83,7 @@ struct Figures {
     apart_p50: f64,
     apart_p99: f64,
     apart_max: f64,
-    /// Packets whose timestamp the other output has not, or with other samples.
+    /// Packets of the first output whose timestamp the other one has not, or with other samples.
     unlike: usize,
     /// Seconds that count.
     seconds: usize,
@@ -410,7 +410,8 @@ mod tests {
         assert!((found.late_share - 0.5).abs() < 0.01, "{found:?}");
         assert!((found.late_p50 - 10.0).abs() < 10.1 && (found.late_max - 2010.0).abs() < 0.1);
         assert!((found.apart_p50 - 10.0).abs() < 0.1 && (found.apart_max - 2010.0).abs() < 0.1);
-        arrivals.remove(1000);
+        // One of the second output is missing, and one of the first has other samples.
+        arrivals.remove(1001);
         arrivals[500].samples = 9;
         let found = judge(&arrivals, span, &[]).unwrap();
         assert_eq!((found.missing, found.unlike), (1, 2));
