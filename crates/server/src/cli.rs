@@ -18,6 +18,7 @@ mod manual;
 mod measure;
 mod nested;
 mod pin;
+mod play;
 mod probe;
 mod progress;
 mod put;
@@ -76,6 +77,7 @@ enum Command {
     Ls(ls::Ls),
     Get(get::Get),
     Put(put::Put),
+    Play(play::Play),
     Record(record::Record),
     Recording(recording::Recording),
     Status(status::Status),
@@ -176,6 +178,7 @@ pub fn main() -> ExitCode {
         Command::Ls(ls) => ls.run(),
         Command::Get(get) => get.run(),
         Command::Put(put) => put.run(),
+        Command::Play(play) => play.run(),
         Command::Record(record) => record.run(),
         Command::Recording(recording) => recording.run(),
         Command::Status(status) => status.run(),

@@ -17,6 +17,7 @@ pub mod region;
 
 pub mod activation;
 pub mod file;
+pub mod sound_device;
 pub mod tcp;
 pub mod udp_input;
 

@@ -1,7 +1,8 @@
 //! Sound: what receivers of other people get of a channel by its session description.
 //!
-//! Promise: ffmpeg and GStreamer are given nothing but the description that the server answers
-//! with, and each sample that they write is that of the file.
+//! Promise: a sound device gets each sample by `tactus play`. ffmpeg and GStreamer are given
+//! nothing but the description that the server answers with, and each sample that they write is
+//! that of the file.
 
 use std::fs;
 use std::path::Path;
@@ -37,7 +38,7 @@ fn title(path: &Path) -> Vec<u8> {
 }
 
 #[test]
-fn ffmpeg_and_gstreamer_get_each_sample_of_a_channel_by_its_description() {
+fn a_device_ffmpeg_and_gstreamer_get_each_sample_of_a_title() {
     let _turn = turn();
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory on a disk");
     let titles = dir.path().join("titles");
@@ -78,6 +79,27 @@ fn ffmpeg_and_gstreamer_get_each_sample_of_a_channel_by_its_description() {
     assert!(live.starts_with("HTTP/1.1 404") && live.contains("NAME.sdp"), "{live}");
     let sdp = dir.path().join("hall.sdp");
     fs::write(&sdp, description).expect("a description");
+
+    // The sound card of this test is a file.
+    let played = dir.path().join("played.raw");
+    let url = format!("http://{http}/noise.wav");
+    let device = format!("file:FILE={},FORMAT=raw", played.display());
+    let mut play = Command::new(TACTUS);
+    let done = play.args(["play", &url, "--device", &device]).output().expect("it runs");
+    let told = String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success() && told.contains("2.000 s of sound"), "{told}");
+    let swapped = |bytes: &[u8]| -> Vec<u8> {
+        bytes.chunks(3).flat_map(|sample| sample.iter().rev()).copied().collect()
+    };
+    let played = fs::read(played).expect("what was played");
+    assert!(swapped(&played) == sent, "{} bytes: {told}", played.len());
+    for (title, device, said) in [("none.wav", "null", "no title"), ("noise.wav", "gone", "gone")] {
+        let url = format!("http://{http}/{title}");
+        let mut play = Command::new(TACTUS);
+        let done = play.args(["play", &url, "--device", device]).output().expect("it runs");
+        let told = String::from_utf8_lossy(&done.stderr);
+        assert!(done.status.code() == Some(1) && told.contains(said), "{told}");
+    }
 
     let all = sent.repeat(4);
     let judge = |program: &str, path: &Path| {
