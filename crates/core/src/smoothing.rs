@@ -6,16 +6,18 @@
 //! segments, and a title of a constant rate is one segment. All comparisons are exact.
 //! Time and memory are linear in the points of the consumption.
 //!
-//! The server sends the first `burst` of the title at the start, and the player begins to play at
-//! once. Two bounds apply afterwards. The player has received the bytes that it plays now (lower
-//! bound), and at most those that it plays one buffer later (upper bound).
+//! The server sends the first `burst` of the title at the start. The player begins to play when its
+//! buffer is full: at once, if the burst fills it. Two bounds apply afterwards. The player has
+//! received the bytes that it plays now (lower bound), and at most those that it plays one buffer
+//! later (upper bound). A byte may come `late` after its due time, so the lower bound is earlier by
+//! as much.
 //!
 //! ```text
 //! bytes                       ___ may be held: consumption(t + burst)
 //!                         ___/ __/
 //!                     ___/  __/ /     schedule: the shortest path in between
 //!           burst -> /   __/  _/
-//!                   / __/   _/___ must be there: consumption(t + burst - buffer)
+//!                   / __/   _/___ must be there: consumption(t + burst + late - buffer)
 //!                  /_/_____/                                          time
 //! ```
 //!
@@ -59,6 +61,8 @@ pub struct PlayerBuffer {
     pub burst: MediaTime,
     /// Limit of the bytes that are sent at once.
     pub burst_max: Bytes,
+    /// A byte comes so much after its due time, at most; less than `held`.
+    pub late: MediaTime,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -173,7 +177,7 @@ impl Consumption {
             let bytes = point.bytes.min(range.end) - range.start;
             (MediaTime(point.time.saturating_sub(begin)), Bytes(bytes))
         });
-        Self::new(self.shape, points)
+        Some(Self { resolution: self.resolution, ..Self::new(self.shape, points)? })
     }
 
     fn part_of_lines(&self, range: &Range<u64>) -> Option<Self> {
@@ -276,20 +280,21 @@ impl Consumption {
 
     /// The schedule of least peak for a player with this buffer.
     pub fn smoothed(&self, player: PlayerBuffer) -> Polyline {
-        let PlayerBuffer { held, burst, burst_max } = player;
-        let delay = held.0.saturating_sub(burst.0);
-        let start = Point { time: 0, bytes: self.at(burst.0).min(burst_max.0) };
+        let start = Point { time: 0, bytes: self.at(player.burst.0).min(player.burst_max.0) };
         let mut string = TautString::new(start);
-        for bound in self.bounds(delay, burst.0) {
+        for bound in self.bounds(player) {
             string.add(bound);
         }
         through(&string.finish(self.points[self.points.len() - 1]))
     }
 
     /// The bounds in order of time. Those of the start itself are left out.
-    fn bounds(&self, delay: u64, burst: u64) -> impl Iterator<Item = Bound> + use<'_> {
+    fn bounds(&self, player: PlayerBuffer) -> impl Iterator<Item = Bound> + use<'_> {
         let points = &self.points;
-        let lead = self.lead;
+        let PlayerBuffer { held, burst: MediaTime(burst), burst_max: _, late } = player;
+        // Points are early, so the bytes that fill the buffer may come as much sooner.
+        let delay = held.0.saturating_sub(burst).saturating_sub(self.resolution);
+        let lead = self.lead + late.0;
         let lower = points.iter().map(move |point| {
             let time = (point.time + delay).saturating_sub(lead);
             Point { time, ..*point }

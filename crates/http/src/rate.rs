@@ -145,11 +145,13 @@ pub(super) fn following(
     let Pace::Paced { rate: own, tick, .. } = pace else { return pace.into() };
     let class = &limits.title;
     let ticks = |span: Nanos| MediaTime(span.0 * 27 / 1000);
-    // A byte leaves up to a tick after it is due, so that much of the buffer is not for smoothing.
+    // A byte leaves up to a tick after it is due. A player whose buffer the burst fills begins at
+    // once, and has nothing to spare for that.
     let player = |tick: Tick| PlayerBuffer {
-        held: ticks(limits.player_buffer.saturating_sub(tick.span()).max(class.start_burst)),
+        held: ticks(limits.player_buffer.max(class.start_burst)),
         burst: ticks(class.start_burst),
         burst_max: HEAD_AT_ONCE_MAX + class.burst(own),
+        late: ticks(tick.span()),
     };
     let mut line = consumption.smoothed(player(tick));
     let Some(peak) = line.rates().max() else { return pace.into() };
@@ -350,6 +352,9 @@ fn bit_rate(text: &str) -> Option<BitRate> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+    use tactus_core::smoothing::Shape;
     use tactus_media::MediaKind;
 
     use super::*;
@@ -564,6 +569,73 @@ mod tests {
         let planned = following(pace, own.rate, &consumption, &limits);
         let Pace::Paced { burst, .. } = planned.pace else { panic!("{planned:?}") };
         assert_eq!(burst, Bytes(5_000_000), "the samples of the first second's ends");
+    }
+
+    /// The distance of frames.
+    const FRAME: Nanos = Nanos::from_millis(40);
+
+    /// For how long a player stands still that begins with `buffer` of frames of these sizes. The
+    /// ticks are in the worst phase: the bytes that fill the buffer come when they are due, and all
+    /// others a tick later.
+    fn stood_still(planned: &PlannedPace, frames: &[u64], buffer: Nanos) -> Nanos {
+        let Pace::Paced { rate, burst, tick } = planned.pace else { panic!("{planned:?}") };
+        let tick = Tick::for_rate(rate, tick).span();
+        let line = planned.plan.as_ref().and_then(|plan| plan.line.as_ref());
+        let due = |end: Bytes| match line {
+            _ if end <= burst => Nanos(0),
+            Some(line) => line.due(end - Bytes(1), line.hint(end - Bytes(1))),
+            None => rate.time_for(end - burst),
+        };
+        let mut end = Bytes(0);
+        let dues = frames.iter().map(|&bytes| {
+            end += Bytes(bytes);
+            due(end)
+        });
+        let dues: Vec<Nanos> = dues.collect();
+        let filled = (buffer.0 / FRAME.0) as usize;
+        let begun = dues[filled.min(dues.len() - 1)];
+        let mut stood = Nanos(0);
+        for (nth, &due) in dues.iter().enumerate() {
+            let came = if due > Nanos(0) { due + tick } else { due };
+            stood += came.saturating_sub(begun + stood + FRAME.times(nth as u64));
+        }
+        stood
+    }
+
+    proptest! {
+        #[test]
+        fn r01_a_player_never_waits_whatever_the_phase_of_its_ticks(
+            scenes in vec((1_u64..120_000, 1_usize..80), 1..12),
+            from in 0_usize..200, first in 0_u64..30, slot in 1_u64..30, is_seek: bool,
+        ) {
+            let scene = |(size, count)| {
+                (0..count as u64).map(move |nth| size + size * (nth % 7) / 9)
+            };
+            let frames: Vec<u64> = scenes.into_iter().flat_map(scene).collect();
+            let ticks = |millis: u64| MediaTime(millis * 27_000);
+            let mut len = 0;
+            let points = frames.iter().zip(0..).map(|(bytes, nth)| {
+                len += bytes;
+                (ticks((first + nth * 40) / slot * slot), Bytes(len))
+            });
+            let whole = Consumption::new(Shape::Steps, points).unwrap();
+            let whole = whole.with_resolution(ticks(slot));
+            let (before, frames) = frames.split_at(from % frames.len());
+            let part = whole.part(before.iter().sum()..len).unwrap();
+            let mut limits = limits();
+            limits.title.start_burst = SECOND;
+            let limits = if is_seek { limits.of_seek().unwrap() } else { limits };
+            let mean = BitRate(len * 8 / (whole.duration().0 / 27_000_000 + 1));
+            let own = TitleRate { rate: mean, head: Bytes(0) };
+            let pace = pace(RateRequest::Title, Some(own), &limits).unwrap();
+            let planned = following(pace, mean, &part, &limits);
+            // The burst of a seek fills the buffer of a player: a smaller one does as well.
+            let smallest = if is_seek { Nanos(0) } else { limits.player_buffer };
+            for buffer in [smallest, limits.player_buffer] {
+                let stood = stood_still(&planned, frames, buffer);
+                prop_assert!(stood < Nanos::from_micros(10), "{stood} with {buffer}, {planned:?}");
+            }
+        }
     }
 
     #[test]

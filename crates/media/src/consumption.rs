@@ -31,6 +31,7 @@ const PLAYER: PlayerBuffer = PlayerBuffer {
     held: MediaTime(2 * 27_000_000),
     burst: MediaTime(27_000_000),
     burst_max: Bytes(8 * MIB),
+    late: MediaTime(0),
 };
 /// More than 100 Gbit/s means wrong times.
 const RATE_MAX: BitRate = BitRate(100_000_000_000);

@@ -185,7 +185,8 @@ impl Format {
     fn finish(self, len: u64, stairs: &mut Stairs) {
         match self {
             Self::Flac(format) => format.finish(len, stairs),
-            Self::Matroska(_) | Self::MpegAudio(_) | Self::Ogg(_) => {}
+            Self::Matroska(format) => format.finish(stairs),
+            Self::MpegAudio(_) | Self::Ogg(_) => {}
         }
     }
 }

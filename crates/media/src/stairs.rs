@@ -13,6 +13,8 @@ use tactus_core::units::{Bytes, MediaTime};
 pub const SLOT: MediaTime = MediaTime(27_000_000 / 100);
 /// Upper bound of points; with more, the slots become longer. Two hours of a slot each 30 ms.
 pub const POINTS_MAX: usize = 1 << 18;
+/// Where times differ by more from what they should be, they are wrong.
+const SPREAD_MAX: MediaTime = MediaTime(27_000_000 / 2);
 /// Times that go back further than this are those of titles that are joined, or of tracks that are
 /// not interleaved. FFmpeg interleaves within ten seconds (`max_interleave_delta`).
 const BACK_MAX: MediaTime = MediaTime(27_000_000 * 11);
@@ -25,6 +27,8 @@ pub(crate) struct Stairs {
     steps: Vec<Step>,
     first: Option<MediaTime>,
     latest: MediaTime,
+    /// How much later than the first step of a part its time may begin.
+    spread: MediaTime,
     is_jumbled: bool,
 }
 
@@ -36,7 +40,8 @@ struct Step {
 
 impl Default for Stairs {
     fn default() -> Self {
-        Self { each: 1, steps: Vec::new(), first: None, latest: MediaTime(0), is_jumbled: false }
+        let (steps, latest, spread) = (Vec::new(), MediaTime(0), MediaTime(0));
+        Self { each: 1, steps, first: None, latest, spread, is_jumbled: false }
     }
 }
 
@@ -64,6 +69,17 @@ impl Stairs {
         }
     }
 
+    /// When the bytes before `end` are needed by what has come.
+    pub(crate) fn time_of(&self, end: u64) -> Option<MediaTime> {
+        let nth = self.steps.partition_point(|step| step.end < end);
+        Some(MediaTime(self.steps.get(nth)?.slot * SLOT.0 * self.each))
+    }
+
+    /// Frames are early by up to this much less than the one that a part begins with.
+    pub(crate) fn spread(&mut self, spread: MediaTime) {
+        self.spread = spread.min(SPREAD_MAX);
+    }
+
     /// Whether the times have no order.
     pub(crate) fn is_jumbled(&self) -> bool {
         self.is_jumbled
@@ -82,7 +98,8 @@ impl Stairs {
             .steps
             .iter()
             .map(|step| (MediaTime((step.slot - begin) * length), Bytes(step.end.min(len))));
-        Some(Consumption::new(Shape::Steps, points)?.with_resolution(MediaTime(length)))
+        let resolution = self.spread.max(MediaTime(length));
+        Some(Consumption::new(Shape::Steps, points)?.with_resolution(resolution))
     }
 }
 

@@ -92,7 +92,9 @@ struct Reception {
 struct TitlePlays {
     /// The highest rate of all schedules; `None` if the title left at its mean.
     peak: Option<BitRate>,
-    /// One for each place to begin at and each buffer; `None` if it broke off.
+    /// The bytes to begin at.
+    starts: Vec<u64>,
+    /// One for each of them and each buffer; `None` if it broke off.
     plays: Vec<[Option<Play>; BUFFERS.len()]>,
     /// Its part of the server's late sends.
     underruns: f64,
@@ -150,7 +152,7 @@ impl VariableTitles<'_> {
             .for_each(|reason| say(reason));
         let traces = harvest.record.traces(harvest.answers.len());
         let mut plays = harvest.answers.iter().zip(&traces);
-        let judged = clips.iter().zip(&starts).map(|(clip, starts)| {
+        let judged = clips.iter().zip(starts).map(|(clip, starts)| {
             let mut peak = None;
             let plays = starts.iter().zip(plays.by_ref()).map(|(&start, (answer, trace))| {
                 let asked = answer.asked_at.unwrap_or(answer.opened_at);
@@ -161,7 +163,7 @@ impl VariableTitles<'_> {
                 })
             });
             let plays = plays.collect();
-            TitlePlays { peak, plays, underruns: underruns / clips.len() as f64 }
+            TitlePlays { peak, starts, plays, underruns: underruns / clips.len() as f64 }
         });
         Ok(judged.collect())
     }
@@ -217,6 +219,41 @@ impl VariableTitles<'_> {
         receiver.stop()
     }
 
+    /// Where players stood still: the packet of each play that kept it longest.
+    fn late_packets(&self, judged: &[TitlePlays]) -> Table {
+        let head = [
+            "title",
+            "from byte",
+            "buffer, s",
+            "began after, s",
+            "stood still, ms",
+            "longest for the packet before byte",
+            "which came after, s",
+            "for, ms",
+        ];
+        let mut table = Table::new("plays that stood still", &head);
+        for (clip, judged) in self.clips.iter().zip(judged) {
+            for (start, plays) in judged.starts.iter().zip(&judged.plays) {
+                for (play, buffer) in plays.iter().zip(BUFFERS) {
+                    let Some(Play { began_after, stood, worst: Some(worst) }) = play else {
+                        continue;
+                    };
+                    table.row(vec![
+                        clip.name.clone(),
+                        start.to_string(),
+                        number(buffer),
+                        number(*began_after),
+                        number(stood * 1e3),
+                        worst.end.to_string(),
+                        number(worst.came_after),
+                        number(worst.wait * 1e3),
+                    ]);
+                }
+            }
+        }
+        table
+    }
+
     fn summarise_stalls(&self, judged: &[TitlePlays], report: &mut Report) {
         let underruns: f64 = judged.iter().map(|judged| judged.underruns).sum();
         let head = [
@@ -253,6 +290,7 @@ impl VariableTitles<'_> {
             table.row(row);
         }
         report.tables.push(table);
+        report.tables.push(self.late_packets(judged));
         let plays: usize = judged.iter().map(|judged| judged.plays.len()).sum();
         let broken: usize = judged.iter().map(TitlePlays::broken).sum();
         let stalled = |buffer: usize| {

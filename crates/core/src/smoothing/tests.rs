@@ -14,7 +14,8 @@ fn consumption(shape: Shape, points: &[(u64, u64)]) -> Consumption {
 }
 
 fn player(held: u64, burst: u64) -> PlayerBuffer {
-    PlayerBuffer { held: MediaTime(held), burst: MediaTime(burst), burst_max: NO_LIMIT }
+    let [held, burst, late] = [held, burst, 0].map(MediaTime);
+    PlayerBuffer { held, burst, burst_max: NO_LIMIT, late }
 }
 
 /// The segments of a line behind its burst: time, bytes.
@@ -29,9 +30,8 @@ fn segments(line: &Polyline) -> Vec<(u64, u64)> {
 /// upper bound to a later lower one.
 fn least_peak(consumption: &Consumption, player: PlayerBuffer) -> (u64, u64) {
     let start = Point { time: 0, bytes: consumption.at(player.burst.0).min(player.burst_max.0) };
-    let delay = player.held.0 - player.burst.0;
     let (mut upper, mut most) = (vec![start], (1, 0));
-    for bound in consumption.bounds(delay, player.burst.0) {
+    for bound in consumption.bounds(player) {
         match bound {
             Bound::Upper(point) => upper.push(point),
             Bound::Lower(to) => {
@@ -62,11 +62,10 @@ fn judge(consumption: &Consumption, player: PlayerBuffer) -> Result<(), TestCase
         prop_assert_eq!(line.duration(), MediaTime(1), "it leaves at once");
         return Ok(());
     }
-    let delay = player.held.0 - player.burst.0;
     // The byte of a pause, and those of a tick by which the time of the test is rounded.
     let slack =
         2 + segments(&line).iter().map(|&(time, bytes)| bytes.div_ceil(time)).max().unwrap();
-    for bound in consumption.bounds(delay, player.burst.0) {
+    for bound in consumption.bounds(player) {
         let (Bound::Lower(point) | Bound::Upper(point)) = bound;
         let sent = sent(&line, point.time.min(line.duration().0));
         match bound {
@@ -133,6 +132,44 @@ fn samples_are_there_at_their_times() {
 }
 
 #[test]
+fn r01_bytes_that_come_late_are_due_earlier_even_if_the_burst_fills_the_buffer() {
+    // A step of 100 bytes each 40 ms, and from two seconds on one of 1000.
+    let step = |nth: u64| (nth * SECOND / 25, nth.min(50) * 100 + nth.saturating_sub(50) * 1000);
+    let points: Vec<_> = (1..=150).map(step).collect();
+    let consumption = consumption(Shape::Steps, &points);
+    for (held, burst) in [(2 * SECOND, SECOND), (2 * SECOND, 2 * SECOND), (SECOND, SECOND)] {
+        let late = SECOND / 16;
+        let line =
+            consumption.smoothed(PlayerBuffer { late: MediaTime(late), ..player(held, burst) });
+        for &(time, bytes) in &points {
+            let needed = time + held - burst;
+            let due = line.ticks(Bytes(bytes), line.hint(Bytes(bytes))).0;
+            let late = if due > 0 { late } else { 0 };
+            assert!(due + late <= needed, "{bytes}: {due} for {needed}");
+        }
+    }
+}
+
+#[test]
+fn r01_a_buffer_that_fills_early_because_points_are_early_is_enough() {
+    // Frames by the milliseconds at which they are needed, in slots of 200 ms.
+    let frames = [(0, 100), (1_940, 200), (1_990, 10_000_200), (5_000, 15_000_200)];
+    let ticks = |millis: u64| millis * SECOND / 1000;
+    let points = frames.map(|(millis, bytes)| (ticks(millis / 200 * 200), bytes));
+    let whole = consumption(Shape::Steps, &points).with_resolution(MediaTime(ticks(200)));
+    let player = PlayerBuffer { late: MediaTime(SECOND / 16), ..player(ticks(1_950), SECOND) };
+    let line = whole.part(0..15_000_200).unwrap().smoothed(player);
+    let due = |bytes: u64| line.ticks(Bytes(bytes - 1), line.hint(Bytes(bytes - 1))).0;
+    // It holds all that is needed within 1.95 s.
+    let begun = due(200);
+    assert!(begun < player.held.0 - player.burst.0, "it is as early as it may be");
+    for (millis, bytes) in frames {
+        let late = if due(bytes) > 0 { player.late.0 } else { 0 };
+        assert!(due(bytes) + late <= begun + ticks(millis), "{bytes}: {}", due(bytes));
+    }
+}
+
+#[test]
 fn nothing_and_what_descends_is_no_demand() {
     let made = |points: &[(u64, u64)]| {
         Consumption::new(
@@ -191,7 +228,8 @@ proptest! {
     #[test]
     fn no_schedule_within_the_bounds_has_a_lower_peak(
         steps in prop::collection::vec((0u64..SECOND, 0u64..100_000), 1..60),
-        burst in 0u64..3 * SECOND, more in 1u64..3 * SECOND, is_stepped: bool,
+        burst in 0u64..3 * SECOND, more in 1u64..3 * SECOND, late in 0u64..SECOND / 4,
+        is_stepped: bool,
     ) {
         let (mut time, mut bytes) = (0, 0);
         let points = steps.iter().map(|&(later, further)| {
@@ -204,7 +242,8 @@ proptest! {
             let other = consumption.clone().with_lead(MediaTime(burst));
             let other = other.with_resolution(MediaTime(more));
             prop_assert_eq!(Consumption::decode(&other.encode()), Some(other));
-            judge(&consumption, player(burst + more, burst))?;
+            let late = MediaTime(late.min(burst + more - 1));
+            judge(&consumption, PlayerBuffer { late, ..player(burst + more, burst) })?;
         }
     }
 }

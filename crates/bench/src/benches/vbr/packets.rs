@@ -34,6 +34,19 @@ pub(super) struct Play {
     pub(super) began_after: f64,
     /// How long it stood still in all.
     pub(super) stood: f64,
+    /// The packet for which it stood still longest.
+    pub(super) worst: Option<LatePacket>,
+}
+
+/// A packet for which a player stood still, in seconds.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) struct LatePacket {
+    /// The byte behind its last one.
+    pub(super) end: u64,
+    /// From the request to its last byte.
+    pub(super) came_after: f64,
+    /// How long the player stood still for it.
+    pub(super) wait: f64,
 }
 
 /// Shorter waits are those of the receiver, not of the server.
@@ -101,6 +114,7 @@ pub(super) fn play(
     let own = || packets.iter().filter(|packet| packet.at >= start);
     let first = own().next()?.decoded;
     let (mut began_after, mut stood) = (0.0_f64, 0.0);
+    let mut worst: Option<LatePacket> = None;
     for packet in own().filter(|packet| packet.decoded - first <= buffer) {
         began_after = began_after.max(came(packet)?);
     }
@@ -108,9 +122,12 @@ pub(super) fn play(
         let wait = came(packet)? - (began_after + stood + packet.decoded - first);
         if wait > WAIT_MIN {
             stood += wait;
+            if worst.is_none_or(|worst| worst.wait < wait) {
+                worst = Some(LatePacket { end: packet.end, came_after: came(packet)?, wait });
+            }
         }
     }
-    Some(Play { began_after, stood })
+    Some(Play { began_after, stood, worst })
 }
 
 #[cfg(test)]
@@ -139,9 +156,9 @@ mod tests {
     fn it_begins_with_its_buffer_and_shows_each_packet_at_its_time() {
         let on_time = trace(&[(100, 100), (500, 100), (1_500, 100), (2_500, 100)]);
         let play = |buffer| play(&four(), 0, &on_time, MonoTime(0), buffer).unwrap();
-        assert_eq!(play(1.0), Play { began_after: 0.5, stood: 0.0 });
+        assert_eq!(play(1.0), Play { began_after: 0.5, stood: 0.0, worst: None });
         // It begins at 0.1 and needs the last one at 3.1.
-        assert_eq!(play(0.5), Play { began_after: 0.1, stood: 0.0 });
+        assert_eq!(play(0.5), Play { began_after: 0.1, stood: 0.0, worst: None });
     }
 
     #[test]
@@ -149,14 +166,15 @@ mod tests {
         let late = trace(&[(0, 100), (500, 100), (3_000, 100), (3_900, 100)]);
         let play = play(&four(), 0, &late, MonoTime(0), 1.0).unwrap();
         // The third is due at 2.5 and the fourth at 3.5, or at 4.0 after the wait.
-        assert_eq!(play, Play { began_after: 0.5, stood: 0.5 });
+        let worst = Some(LatePacket { end: 300, came_after: 3.0, wait: 0.5 });
+        assert_eq!(play, Play { began_after: 0.5, stood: 0.5, worst });
     }
 
     #[test]
     fn from_the_middle_only_the_packets_behind_count_and_none_may_be_missing() {
         let rest = trace(&[(100, 200)]);
         let from = |start| play(&four(), start, &rest, MonoTime(0), 2.0);
-        assert_eq!(from(200), Some(Play { began_after: 0.1, stood: 0.0 }));
+        assert_eq!(from(200), Some(Play { began_after: 0.1, stood: 0.0, worst: None }));
         assert_eq!(from(100), None);
     }
 
