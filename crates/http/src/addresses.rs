@@ -1,7 +1,8 @@
 //! Connections, requests behind proxies, and abuse scores by address.
 //!
 //! Promise: an address has at most its share of connections. When its abuse score is full, it has
-//! none for a while. The table is bounded. There are no sockets here; the time is an argument.
+//! none for a while. The table is bounded, and an event costs the same however many addresses are
+//! in it, on average. There are no sockets here; the time is an argument.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -10,6 +11,10 @@ use super::transport::ClientKey;
 
 /// Addresses that are remembered only for their score.
 const SCORES_MAX: usize = 16 * 1024;
+
+/// Addresses that are added between two scans of a full table. A scan of refused addresses finds
+/// nothing to drop: one for each event would make them an attack.
+const SCAN_STEP: usize = SCORES_MAX / 16;
 
 /// The bounds of one address.
 #[derive(Clone, Copy, Debug)]
@@ -34,6 +39,10 @@ pub(super) enum AddressVerdict {
 pub(super) struct Addresses {
     rules: AddressRules,
     records: HashMap<ClientKey, Record>,
+    /// Records of addresses without a connection.
+    idle: usize,
+    /// The table is scanned when it has more of them: at most twice [`SCORES_MAX`].
+    scan_at: usize,
 }
 
 #[derive(Debug)]
@@ -47,30 +56,34 @@ struct Record {
 
 impl Addresses {
     pub(super) fn new(rules: AddressRules) -> Self {
-        Self { rules, records: HashMap::new() }
+        Self { rules, records: HashMap::new(), idle: 0, scan_at: SCORES_MAX }
     }
 
     /// Counts a new connection, or a request through a proxy, if it is admitted. [`Self::left`] is
     /// the counterpart.
     pub(super) fn handle_connection(&mut self, now: Instant, unit: ClientKey) -> AddressVerdict {
-        let record = self.records.entry(unit).or_insert_with(|| Record::new(now));
+        let record = self.record(now, unit);
         if let Some(left) = record.refused_for(now) {
             return AddressVerdict::Refused(left);
         }
-        if record.open >= self.rules.connections_max {
+        let open = record.open;
+        if open >= self.rules.connections_max {
             return AddressVerdict::Full;
         }
-        record.open += 1;
+        self.record(now, unit).open += 1;
+        self.idle -= usize::from(open == 0);
         AddressVerdict::Yes
     }
 
     /// Releases an admitted connection.
     pub(super) fn left(&mut self, now: Instant, unit: ClientKey) {
         let Some(record) = self.records.get_mut(&unit) else { return };
+        self.idle += usize::from(record.open == 1);
         record.open = record.open.saturating_sub(1);
         record.forgive(now);
         if record.is_forgettable(now) {
             self.records.remove(&unit);
+            self.idle -= 1;
         } else {
             self.forget_some(now);
         }
@@ -80,7 +93,7 @@ impl Addresses {
     /// the address for a while.
     pub(super) fn handle_abuse(&mut self, now: Instant, unit: ClientKey, points: u32) -> bool {
         let rules = self.rules;
-        let record = self.records.entry(unit).or_insert_with(|| Record::new(now));
+        let record = self.record(now, unit);
         record.forgive(now);
         record.score = record.score.saturating_add(points);
         let is_full = rules.score_max > 0 && record.score >= rules.score_max;
@@ -92,14 +105,30 @@ impl Addresses {
         is_full
     }
 
+    /// The record of an address; a new one has no connection.
+    fn record(&mut self, now: Instant, unit: ClientKey) -> &mut Record {
+        self.records.entry(unit).or_insert_with(|| {
+            self.idle += 1;
+            Record::new(now)
+        })
+    }
+
     /// Bounds the table: drops scores before refusals.
     fn forget_some(&mut self, now: Instant) {
-        if self.records.len() > SCORES_MAX {
-            self.records.retain(|_, record| record.open > 0 || record.refused_for(now).is_some());
+        if self.idle <= self.scan_at {
+            return;
         }
-        if self.records.len() > 2 * SCORES_MAX {
+        self.idle = 0;
+        self.records.retain(|_, record| {
+            let is_refused = record.refused_for(now).is_some();
+            self.idle += usize::from(record.open == 0 && is_refused);
+            record.open > 0 || is_refused
+        });
+        if self.idle > 2 * SCORES_MAX {
             self.records.retain(|_, record| record.open > 0);
+            self.idle = 0;
         }
+        self.scan_at = (self.idle + SCAN_STEP).clamp(SCORES_MAX, 2 * SCORES_MAX);
     }
 }
 
@@ -207,6 +236,31 @@ mod tests {
             addresses.handle_abuse(now, unit(IpAddr::V4(bits.into())), 100);
         }
         assert!(addresses.records.len() <= 2 * SCORES_MAX + 1);
+    }
+
+    #[test]
+    fn w02_scores_and_refusals_of_a_crowd_that_has_left_are_bounded() {
+        let (mut addresses, now) = (fixture(), Instant::now());
+        let crowd: Vec<_> =
+            (0..3 * SCORES_MAX as u32).map(|bits| unit(IpAddr::V4(bits.into()))).collect();
+        for (nth, address) in crowd.iter().enumerate() {
+            assert_eq!(addresses.handle_connection(now, *address), AddressVerdict::Yes);
+            addresses.handle_abuse(now, *address, if nth % 2 == 0 { 1 } else { 100 });
+        }
+        assert_eq!(
+            (addresses.records.len(), addresses.idle),
+            (crowd.len(), 0),
+            "all are connected"
+        );
+        for address in &crowd {
+            addresses.left(now, *address);
+            let idle = addresses.records.values().filter(|record| record.open == 0);
+            if addresses.idle.is_multiple_of(1000) {
+                assert_eq!(idle.count(), addresses.idle);
+            }
+            assert!(addresses.idle <= 2 * SCORES_MAX);
+        }
+        assert_eq!(addresses.records.len(), addresses.idle);
     }
 
     #[test]
