@@ -24,6 +24,7 @@ mod rtsp_crowd;
 mod rtsp_many;
 mod seeks;
 mod small_acks;
+mod stages;
 mod stretches;
 mod udp_many;
 mod uploads;
@@ -93,6 +94,8 @@ pub enum Bench {
     /// mpv, VLC and Chromium seek on a full server: refusals, time to data and to the picture,
     /// beside nginx.
     Seeks(seeks::Options),
+    /// What a request of a local program costs, by size, beside a server on a Unix socket.
+    Stages(stages::Options),
     /// One flow of 100 Mbit/s to 10 Gbit/s: evenness against HTB and TBF.
     PaceSweep(Options),
     /// Two outputs of sound in packets of a millisecond beside CPU hogs: lateness, and how far they
@@ -196,6 +199,7 @@ pub fn run_bench(bench: Bench) -> Result<()> {
     let (options, bench): (_, fn(&Fixture) -> Result<Report>) = match bench {
         Bench::Against(options) => return against::run(options),
         Bench::Seeks(options) => return seeks::run(&options),
+        Bench::Stages(options) => return stages::run(&options),
         Bench::Limits(options) => (options, limits),
         Bench::HttpCold(options) => (options, http_cold::bench),
         Bench::Price(options) => (options, price::bench),

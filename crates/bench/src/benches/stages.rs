@@ -1,0 +1,264 @@
+//! stages: what a request of a local program costs, by size and by way, beside a server on a Unix
+//! socket.
+//!
+//! Promise: all ways read the same bytes of the same title out of memory, in turns, from the same
+//! core; each reply is read by the program. The server is Tactus itself, at its defaults but for
+//! `[local]`.
+
+mod socket_server;
+mod ways;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use serde_json::json;
+use tactus_core::units::{KIB, MIB, Nanos};
+
+use super::say;
+use crate::report::{Plot, Report, Table, Verdict, number, spread};
+use crate::{interrupt, priority};
+use ways::{Sample, Way};
+
+/// What the command line says.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Options {
+    /// Rounds; in each every way has its turn at every size.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]
+    pub rounds: u16,
+    /// Milliseconds of each way at each size in each round.
+    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u64).range(1..))]
+    pub span: u64,
+    /// The server to measure; by default the binary `tactus` beside this one.
+    #[arg(long)]
+    pub tactus: Option<PathBuf>,
+    /// Where the title is laid down.
+    #[arg(long, default_value = "target/bench/data")]
+    pub data: PathBuf,
+    /// Where the report is written.
+    #[arg(long, default_value = "target/bench")]
+    pub out: PathBuf,
+}
+
+/// Sizes of the ancestor's table, and those of today.
+const SIZES: [u64; 9] = [512, KIB, 2 * KIB, 4 * KIB, 8 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, MIB];
+/// The title is read over and over: so much of it that the processor's cache does not hold it.
+const TITLE: u64 = 64 * MIB;
+/// The program's core; the server has the other one.
+const CORE: usize = 0;
+/// The size of the ancestor's sum.
+const ALL: u64 = 200_000;
+
+/// Runs it.
+pub(super) fn run(options: &Options) -> Result<()> {
+    let question = "what does a request of a program on the same machine cost?";
+    let mut report = Report::new("stages", question);
+    let served = Served::start(options)?;
+    priority::pin(CORE)?;
+    let mut ways = Way::all(&served.socket, &served.title, served.process.id())?;
+    // By way, then by size.
+    let mut samples: Vec<Vec<Vec<Sample>>> = vec![vec![vec![]; SIZES.len()]; ways.len()];
+    for round in 1..=options.rounds {
+        say(&format!("round {round} of {}", options.rounds));
+        for (nth, &size) in SIZES.iter().enumerate() {
+            for (way, samples) in ways.iter_mut().zip(&mut samples) {
+                interrupt::check()?;
+                samples[nth].push(way.measure(size, Duration::from_millis(options.span))?);
+            }
+        }
+    }
+    summarise(&ways, &samples, &mut report);
+    report.method.push(
+        "A way reads at random multiples of the size out of a title of 64 MiB, all of it in \
+         memory, one request after the other, and reads the first and the last byte of each reply. CPU is the \
+         run time of the program's thread and of all threads of the server, by the scheduler."
+            .into(),
+    );
+    report.publish(&options.out)?;
+    Ok(())
+}
+
+/// The figures of all rounds.
+fn summarise(ways: &[Way], samples: &[Vec<Vec<Sample>>], report: &mut Report) {
+    let values = |way: usize, size: usize, figure: fn(&Sample) -> f64| -> Vec<f64> {
+        samples[way][size].iter().map(figure).collect()
+    };
+    let head: Vec<String> = SIZES.iter().map(|&size| short(size)).collect();
+    let head: Vec<&str> = ["way"].into_iter().chain(head.iter().map(String::as_str)).collect();
+    let figures: [(&str, fn(&Sample) -> f64); 3] = [
+        ("time of a request, p50, us", |sample| sample.p50),
+        ("time of a request, p99.9, us", |sample| sample.p999),
+        ("CPU of both sides for a request, us", |sample| sample.cpu),
+    ];
+    for (title, figure) in figures {
+        let mut table = Table::new(title, &head);
+        for (nth, way) in ways.iter().enumerate() {
+            let cells = (0..SIZES.len()).map(|size| spread(&values(nth, size, figure)));
+            table.row([way.name().to_owned()].into_iter().chain(cells).collect());
+        }
+        report.tables.push(table);
+    }
+    let lines = ways.iter().enumerate().map(|(nth, way)| {
+        let points = SIZES.iter().enumerate().map(|(at, &size)| {
+            let mut all = values(nth, at, |sample| sample.p50);
+            (size as f64 / 1024.0, crate::spread::quantile(&mut all, 0.5).unwrap_or(f64::NAN))
+        });
+        (way.name().to_owned(), points.collect())
+    });
+    report.plots.push(Plot::Lines {
+        title: "time of a request, p50".into(),
+        axes: ("KiB".into(), "us".into()),
+        lines: lines.collect(),
+        mark: None,
+    });
+    for (nth, way) in ways.iter().enumerate() {
+        for (at, &size) in SIZES.iter().enumerate() {
+            for sample in &samples[nth][at] {
+                report.runs.push(json!({
+                    "way": way.name(), "size": size, "p50_us": sample.p50,
+                    "p999_us": sample.p999, "cpu_us": sample.cpu, "requests": sample.requests,
+                }));
+            }
+        }
+    }
+    judge(ways, samples, report);
+}
+
+fn judge(ways: &[Way], samples: &[Vec<Vec<Sample>>], report: &mut Report) {
+    let at =
+        |size: u64| SIZES.iter().position(|&known| known == size).expect("a size of the table");
+    let way = |name: &str| ways.iter().position(|way| way.name() == name).expect("a way");
+    let (place, socket) = (way(ways::IN_PLACE), way(ways::SOCKET));
+    let rounds = |one: (usize, usize), other: (usize, usize), figure: fn(&Sample) -> f64| {
+        let pairs = samples[one.0][one.1].iter().zip(&samples[other.0][other.1]);
+        pairs.map(|(one, other)| figure(one) / figure(other)).collect::<Vec<_>>()
+    };
+    let p50: fn(&Sample) -> f64 = |sample| sample.p50;
+    let four = at(4 * KIB);
+    let own: Vec<_> = samples[place][four].iter().map(p50).collect();
+    let all = [
+        ("a read of 4 KiB in place, p50, us", own, 1.0, 0.5, true),
+        (
+            "64 KiB against 4 KiB in place",
+            rounds((place, at(64 * KIB)), (place, four), p50),
+            1.1,
+            1.05,
+            true,
+        ),
+        (
+            "1 MiB against 4 KiB in place",
+            rounds((place, at(MIB)), (place, four), p50),
+            1.1,
+            1.05,
+            true,
+        ),
+        (
+            "Unix socket against in place, 4 KiB: time",
+            rounds((socket, four), (place, four), p50),
+            10.0,
+            30.0,
+            false,
+        ),
+        (
+            "Unix socket against in place, 4 KiB: CPU",
+            rounds((socket, four), (place, four), |sample| sample.cpu),
+            10.0,
+            30.0,
+            false,
+        ),
+    ];
+    for (figure, measured, must, push, is_most) in all {
+        let mut values = measured.clone();
+        let median = crate::spread::quantile(&mut values, 0.5).unwrap_or(f64::NAN);
+        let reached = |goal: f64| if is_most { median <= goal } else { median >= goal };
+        report.verdicts.push(Verdict {
+            figure: figure.into(),
+            measured: spread(&measured),
+            must: number(must),
+            reached: Some(reached(must)),
+            push: number(push),
+            pushed: Some(reached(push)),
+        });
+    }
+    let mut table = Table::new("time for 200 KB in all, us", &["way", "512 B", "4 KiB", "16 KiB"]);
+    for (nth, way) in ways.iter().enumerate() {
+        let cells = [512, 4 * KIB, 16 * KIB].map(|size| {
+            let count = ALL.div_ceil(size) as f64;
+            spread(&samples[nth][at(size)].iter().map(|one| one.p50 * count).collect::<Vec<_>>())
+        });
+        table.row([way.name().to_owned()].into_iter().chain(cells).collect());
+    }
+    report.tables.push(table);
+}
+
+fn short(size: u64) -> String {
+    match size {
+        MIB.. => format!("{} MiB", size / MIB),
+        KIB.. => format!("{} KiB", size / KIB),
+        _ => format!("{size} B"),
+    }
+}
+
+/// A running server with one title.
+struct Served {
+    process: Child,
+    socket: PathBuf,
+    title: PathBuf,
+    _place: tempfile::TempDir,
+}
+
+impl Served {
+    fn start(options: &Options) -> Result<Self> {
+        let folder = options.data.join("stages");
+        fs::create_dir_all(&folder)?;
+        let folder = folder.canonicalize()?;
+        let title = folder.join("stages.bin");
+        if fs::metadata(&title).map_or(0, |found| found.len()) != TITLE {
+            let bytes: Vec<u8> = (0..TITLE).map(|at| (at ^ at >> 8 ^ at >> 16) as u8).collect();
+            fs::write(&title, bytes)?;
+        }
+        let place = tempfile::Builder::new().prefix("tactus-bench-stages-").tempdir()?;
+        let socket = place.path().join("local.sock");
+        let file = place.path().join("tactus.toml");
+        let text = format!(
+            "[http]\naddress = \"127.0.0.1:0\"\n[admin]\naddress = \"off\"\n[local]\n\
+             path = \"{}\"\n[[volume]]\npath = \"{}\"\nmount = \"/\"\n",
+            socket.display(),
+            folder.display()
+        );
+        fs::write(&file, text)?;
+        let tactus = match &options.tactus {
+            Some(path) => path.canonicalize()?,
+            None => std::env::current_exe()?.with_file_name("tactus"),
+        };
+        let mut command = Command::new(tactus);
+        command.arg("serve").arg("--config").arg(&file).stdout(Stdio::null()).stderr(Stdio::null());
+        let process = command.spawn().context("the server does not start")?;
+        let mut served = Self { process, socket, title, _place: place };
+        served.wait()?;
+        Ok(served)
+    }
+
+    fn wait(&mut self) -> Result<()> {
+        let until = Instant::now() + Duration::from_secs(60);
+        while !Path::exists(&self.socket) {
+            if let Some(status) = self.process.try_wait()? {
+                bail!("the server has ended: {status}");
+            }
+            if Instant::now() > until {
+                bail!("the server does not listen");
+            }
+            crate::clock::sleep(Nanos::from_millis(20));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.process.kill().ok();
+        self.process.wait().ok();
+    }
+}
