@@ -27,7 +27,7 @@ use crate::memory::Mapping;
 use crate::options::Options;
 use crate::pages::{PAGE, Pages};
 use crate::protocol::{self, Reply};
-use crate::socket;
+use crate::socket::{self, Packet};
 use crate::table::{Destination, Extent, StrayAnswer, Table, Token};
 
 pub(crate) struct Connection {
@@ -366,11 +366,16 @@ impl Connection {
 
     /// Sends a message by the socket and returns its reply.
     pub(crate) fn ask(&self, request: &protocol::Request) -> Result<Reply> {
+        Ok(self.ask_for_files(request)?.0)
+    }
+
+    /// The same, with the descriptors of the reply.
+    pub(crate) fn ask_for_files(&self, request: &protocol::Request) -> Result<Packet<Reply>> {
         let mut names = self.names();
         let asked = self.ask_with(&mut names, request);
         drop(names);
         match asked {
-            Ok(Some(Reply::Error { errno, message })) => Err(Error::server(errno, message)),
+            Ok(Some((Reply::Error { errno, message }, _))) => Err(Error::server(errno, message)),
             Ok(Some(reply)) => Ok(reply),
             Ok(None) => {
                 self.end_after_answers(&mut self.state());
@@ -384,7 +389,7 @@ impl Connection {
         &self,
         names: &mut Names,
         request: &protocol::Request,
-    ) -> std::io::Result<Option<Reply>> {
+    ) -> std::io::Result<Option<Packet<Reply>>> {
         match socket::send(&self.socket, request, &[]) {
             Ok(()) => {}
             Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => return Ok(None),
@@ -392,10 +397,10 @@ impl Connection {
         }
         names.unread += 1;
         loop {
-            let Some((reply, _)) = socket::receive(&self.socket)? else { return Ok(None) };
+            let Some(packet) = socket::receive(&self.socket)? else { return Ok(None) };
             names.unread -= 1;
             if names.unread == 0 {
-                return Ok(Some(reply));
+                return Ok(Some(packet));
             }
         }
     }

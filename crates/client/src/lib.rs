@@ -64,6 +64,7 @@ mod connection;
 
 mod buffer;
 mod title;
+mod title_map;
 
 mod completion;
 
@@ -81,6 +82,7 @@ pub use protocol::{Entry, Stat};
 pub use table::Token;
 pub use tactus_core::units::{BitRate, MonoTime, Nanos, SECOND};
 pub use title::{PIECE, Title};
+pub use title_map::TitleMap;
 
 /// Now, by the clock of timed requests (`CLOCK_MONOTONIC`).
 #[must_use]

@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 
-use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::fs::{MemfdFlags, Mode, SealFlags};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 use tactus_ring::shared::SharedMemory;
@@ -29,7 +29,43 @@ pub fn create(len: usize) -> io::Result<OwnedFd> {
     Ok(file)
 }
 
+/// Makes an empty memory file for a title, whose length its owner may change at any time.
+///
+/// # Errors
+/// What the kernel says.
+pub fn create_title() -> io::Result<OwnedFd> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let file = rustix::fs::memfd_create("tactus-title", flags)?;
+    // Other users cannot open it for writing by their descriptor.
+    rustix::fs::fchmod(&file, Mode::RUSR | Mode::RGRP | Mode::ROTH)?;
+    Ok(file)
+}
+
+/// Seals the content of a memory file against everybody but the mappings that exist.
+///
+/// # Errors
+/// What the kernel says.
+pub fn seal_content(file: impl AsFd) -> io::Result<()> {
+    Ok(rustix::fs::fcntl_add_seals(file, SealFlags::FUTURE_WRITE | SealFlags::SEAL)?)
+}
+
 impl Mapping {
+    /// Maps `len` bytes of a memory file of this process for reading and writing.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn of_own(file: BorrowedFd<'_>, len: usize) -> io::Result<Self> {
+        Self::map(file, len, ProtFlags::READ | ProtFlags::WRITE)
+    }
+
+    /// Maps `len` bytes of a title's memory file for reading only.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn of_title(file: BorrowedFd<'_>, len: usize) -> io::Result<Self> {
+        Self::map(file, len, ProtFlags::READ)
+    }
+
     /// Maps all of a sealed memory file for reading and writing.
     ///
     /// # Errors
@@ -40,7 +76,10 @@ impl Mapping {
         if !sealed.contains(SEALS) || !is_whole {
             return Err(Errno::INVAL.into());
         }
-        let access = ProtFlags::READ | ProtFlags::WRITE;
+        Self::of_own(file, len)
+    }
+
+    fn map(file: BorrowedFd<'_>, len: usize, access: ProtFlags) -> io::Result<Self> {
         let flags = MapFlags::SHARED | MapFlags::POPULATE;
         // SAFETY: the kernel chooses a free address, so no existing memory changes.
         let mapped =

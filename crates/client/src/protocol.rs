@@ -28,6 +28,11 @@ pub enum Request {
         /// The number from [`Reply::Opened`].
         handle: u32,
     },
+    /// Has an open title read into memory that the program can map. Answered by [`Reply::Mapped`].
+    Map {
+        /// The number from [`Reply::Opened`].
+        handle: u32,
+    },
     /// Asks for facts about a title or a directory. Answered by [`Reply::Stat`].
     Stat {
         /// Its path, as in HTTP.
@@ -65,6 +70,13 @@ pub enum Reply {
         handle: u32,
         /// The facts.
         stat: Stat,
+    },
+    /// A title is in memory, until the program closes it. With one descriptor, for reading.
+    Mapped {
+        /// Where the title begins in the memory.
+        first: u64,
+        /// Its length in bytes.
+        len: u64,
     },
     /// A title is closed.
     Closed,

@@ -10,6 +10,7 @@ use crate::connection::{Connection, Read};
 use crate::error::{Error, Result};
 use crate::protocol::Stat;
 use crate::table::{Destination, Extent, Outcome, Token};
+use crate::title_map::TitleMap;
 
 /// An open title. It is closed on drop, when the requests for it that are under way have ended.
 pub struct Title {
@@ -53,6 +54,15 @@ impl Title {
     #[must_use]
     pub fn stat(&self) -> &Stat {
         &self.stat
+    }
+
+    /// Has the title read into memory, if it is not there yet, and maps it.
+    ///
+    /// # Errors
+    /// `ENOMEM` if the memory for titles of programs is in use (`[local] titles_max`), `EINVAL` for
+    /// a title that grows or has no bytes, or what the server says.
+    pub fn map(&self) -> Result<TitleMap<'_>> {
+        TitleMap::new(&self.connection, self.handle)
     }
 
     /// Reads bytes from `offset` on into `into`, and waits for them. Returns their number, which is

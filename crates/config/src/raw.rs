@@ -149,6 +149,7 @@ pub struct Local {
     pub groups: Vec<String>,
     pub clients_max: SpannedKey<u32>,
     pub data_max: SpannedKey<Value<Bytes>>,
+    pub titles_max: SpannedKey<Value<Bytes>>,
 }
 
 /// `[admin]`: where metrics and status are served.

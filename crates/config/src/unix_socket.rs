@@ -8,7 +8,7 @@ use std::path::Path;
 
 use tactus_control::socket_file::UnixSocket;
 use tactus_core::units::{Bytes, MIB};
-use tactus_local::settings::{CLIENTS, DATA_MAX, LocalSettings};
+use tactus_local::settings::{CLIENTS, DATA_MAX, LocalSettings, TITLES_MAX};
 use tactus_notation::checks::{Checked, number, quantity};
 use tactus_notation::error::Mistake;
 
@@ -29,11 +29,12 @@ pub(super) fn all(written: Vec<raw::UnixSocket>, base: &Path) -> Checked<Vec<Uni
 pub(super) fn local(raw: raw::Local, base: &Path) -> Checked<Option<LocalSettings>> {
     let clients = number(raw.clients_max, u32::from(CLIENTS), 1..=CLIENTS_MAX)?;
     let data_max = quantity(raw.data_max, DATA_MAX, Bytes(MIB)..=Bytes(16 << 30))?;
+    let titles_max = quantity(raw.titles_max, TITLES_MAX, Bytes(0)..=Bytes(1 << 50))?;
     let Some(path) = raw.path else { return Ok(None) };
     let (mode, owner, group) = (raw.mode, raw.owner, raw.group);
     let socket = one(raw::UnixSocket { path, mode, owner, group }, base)?;
     let (clients, users, groups) = (clients as u16, raw.users, raw.groups);
-    Ok(Some(LocalSettings { socket, clients, data_max, users, groups }))
+    Ok(Some(LocalSettings { socket, clients, data_max, titles_max, users, groups }))
 }
 
 /// Each client takes places of the arena.

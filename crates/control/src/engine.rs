@@ -43,7 +43,7 @@ use crate::engine::host::{CoreHost, Rights, Wakers};
 use crate::engine::stalls::CoreThread;
 use crate::engine::volume::WritePathHost;
 use crate::engine::watchdog::Watch;
-use crate::local::LocalClients;
+use crate::local::{LocalClients, OWN_CLIENTS};
 use crate::placement::{self, CorePlan, Job};
 use crate::settings::EngineSettings;
 
@@ -142,7 +142,7 @@ pub fn start(settings: &EngineSettings) -> io::Result<Engine> {
                 .collect(),
         }),
         local: (settings.local_clients > 0).then(|| LocalSetup {
-            clients: settings.local_clients,
+            clients: settings.local_clients + OWN_CLIENTS,
             port: Box::new(CachedFiles),
             waker: Box::new(Wakers(vec![report_waker.clone()])),
         }),
@@ -197,7 +197,7 @@ pub fn start(settings: &EngineSettings) -> io::Result<Engine> {
     let (local, local_reports) = local
         .map(|Local { commands, reports }| {
             let waker = Box::new(Wakers(started.wakers.clone()));
-            (LocalClients::new(commands, settings.local_clients, waker), reports)
+            (LocalClients::new(commands, settings.local_clients + OWN_CLIENTS, waker), reports)
         })
         .unzip();
     let mut threads = started.threads;

@@ -3,6 +3,7 @@
 //! Promise: a session that is dropped gives everything back, and waits until the engine has: its
 //! memory is unmapped and its files are closed only then. A client that lies is cut off.
 
+use std::ops::Range;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -89,9 +90,32 @@ impl LocalClients {
         bell: Box<dyn Waker>,
         cut: Box<dyn Fn() + Send>,
     ) -> Option<LocalSession> {
+        let programs = self.table().slots.len() - usize::from(OWN_CLIENTS);
+        self.attach_to(0..programs, memory, bell, cut)
+    }
+
+    /// Attaches the server itself, which reads titles into memory like a program. `None` if it is
+    /// attached already.
+    pub fn attach_own(
+        &self,
+        memory: Arc<dyn SharedMemory>,
+        bell: Box<dyn Waker>,
+    ) -> Option<LocalSession> {
+        let slots = self.table().slots.len();
+        self.attach_to(slots - usize::from(OWN_CLIENTS)..slots, memory, bell, Box::new(|| ()))
+    }
+
+    fn attach_to(
+        &self,
+        range: Range<usize>,
+        memory: Arc<dyn SharedMemory>,
+        bell: Box<dyn Waker>,
+        cut: Box<dyn Fn() + Send>,
+    ) -> Option<LocalSession> {
         let (reports, answers) = channel();
         let mut table = self.table();
-        let index = table.slots.iter().position(|slot| slot.session.is_none())?;
+        let mut free = range.filter(|&index| table.slots[index].session.is_none());
+        let index = free.next()?;
         let slot = &mut table.slots[index];
         slot.generation = slot.generation.wrapping_add(1);
         slot.session = Some(Attached { reports, cut });
@@ -231,6 +255,9 @@ impl Drop for LocalSession {
         }
     }
 }
+
+/// Clients that the server itself is.
+pub const OWN_CLIENTS: u16 = 1;
 
 /// How long a session waits for the engine: a disk that does not answer holds its reads.
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -24,7 +24,7 @@ pub use delivery::{
     Backpressure, Blocks, Chunks, Connection, Datagrams, Delivery, Extent, Mismatch, Origin,
     Output, Rate, Schedule, Workspace,
 };
-pub use local::{ClientId, HANDLES_MAX, LocalClient, LocalCommand, LocalReport};
+pub use local::{ANSWERS, ClientId, HANDLES_MAX, LocalClient, LocalCommand, LocalReport, REQUESTS};
 
 /// A link server, by its number.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Hash)]

@@ -13,6 +13,9 @@ mod doorbell;
 mod names;
 mod peer;
 
+mod fill;
+mod titles;
+
 mod session;
 
 pub mod server;

@@ -80,7 +80,7 @@ fn groups_of(peer: &Peer) -> Vec<Gid> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::settings::{CLIENTS, DATA_MAX};
+    use crate::settings::{CLIENTS, DATA_MAX, TITLES_MAX};
     use tactus_control::socket_file::UnixSocket;
 
     fn admitted(users: &[&str], groups: &[&str]) -> Result<Admitted> {
@@ -90,6 +90,7 @@ mod tests {
             socket,
             clients: CLIENTS,
             data_max: DATA_MAX,
+            titles_max: TITLES_MAX,
             users: names(users),
             groups: names(groups),
         })

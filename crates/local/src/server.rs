@@ -21,6 +21,7 @@ use crate::names::EACCES;
 use crate::peer::{Admitted, Peer};
 use crate::session::{self, Shared};
 use crate::settings::LocalSettings;
+use crate::titles::MappedTitles;
 
 /// The listening socket of local clients.
 pub struct LocalServer {
@@ -49,8 +50,10 @@ impl LocalServer {
     ) -> Result<Self> {
         let admitted = Admitted::of(settings).context("[local]")?;
         let (file, listener) = SocketFile::bind(&settings.socket, SocketType::SEQPACKET)?;
+        let mapped = MappedTitles::new(clients.clone(), broker.clone(), settings.titles_max);
         let shared = Shared {
             clients,
+            mapped,
             catalogue: Arc::clone(catalogue),
             broker: broker.clone(),
             data_max: settings.data_max,

@@ -1,5 +1,6 @@
 //! One client: its first message, its memory, its names, its end.
 
+use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -14,11 +15,13 @@ use tactus_control::broker::Broker;
 use tactus_control::local::{LocalClients, LocalSession};
 use tactus_core::local::{VERSION, layout};
 use tactus_core::units::{Bytes, KIB};
-use tactus_storage::catalogue::Catalogue;
+use tactus_storage::catalogue::{Catalogue, OpenTitle};
 use tokio::runtime::Handle;
 
 use crate::doorbell::Doorbell;
+use crate::fill::FillError;
 use crate::names::{self, EBADF, EINVAL, EMFILE, Refusal};
+use crate::titles::{MapFault, MappedTitles, TitleMemory};
 
 /// What all sessions use.
 #[derive(Clone)]
@@ -27,6 +30,7 @@ pub(crate) struct Shared {
     pub(crate) catalogue: Arc<Catalogue>,
     pub(crate) broker: Broker,
     pub(crate) data_max: Bytes,
+    pub(crate) mapped: MappedTitles,
     /// Runs the catalogue's lookups.
     pub(crate) runtime: Handle,
 }
@@ -104,11 +108,20 @@ const LEAVING: Duration = Duration::from_secs(2);
 
 /// Answers messages until the client leaves.
 fn answer(connection: &OwnedFd, shared: &Shared, session: &mut LocalSession) -> io::Result<()> {
+    let mut titles = Titles::default();
     while let Some((request, descriptors)) = socket::receive(connection)? {
         drop::<Vec<OwnedFd>>(descriptors);
-        let reply = shared.runtime.block_on(reply(request, shared, session));
-        let reply = reply.unwrap_or_else(|(errno, message)| Reply::Error { errno, message });
-        socket::send(connection, &reply, &[])?;
+        let answered = match request {
+            Request::Map { handle } => titles.map(handle, shared),
+            other => {
+                let reply = shared.runtime.block_on(reply(other, shared, session, &mut titles));
+                reply.map(|reply| (reply, None))
+            }
+        };
+        let (reply, file) =
+            answered.unwrap_or_else(|(errno, message)| (Reply::Error { errno, message }, None));
+        let files: Vec<_> = file.iter().map(AsFd::as_fd).collect();
+        socket::send(connection, &reply, &files)?;
     }
     Ok(())
 }
@@ -117,17 +130,24 @@ async fn reply(
     request: Request,
     shared: &Shared,
     session: &mut LocalSession,
+    titles: &mut Titles,
 ) -> Result<Reply, Refusal> {
     match request {
-        Request::Hello { .. } => Err((EINVAL, "the program is connected already".into())),
+        Request::Map { .. } | Request::Hello { .. } => {
+            Err((EINVAL, "the program is connected already".into()))
+        }
         Request::Open { title } => {
             let (found, stat) = names::open(&shared.catalogue, &title).await?;
             let opened = session.open(&found, &shared.broker);
             let handle = opened.map_err(|fault| (EMFILE, format!("{title}: {fault}")))?;
+            titles.open.insert(handle, (found, None));
             Ok(Reply::Opened { handle, stat })
         }
         Request::Close { handle } => match session.close(handle) {
-            true => Ok(Reply::Closed),
+            true => {
+                titles.open.remove(&handle);
+                Ok(Reply::Closed)
+            }
             false => Err((EBADF, format!("no title is open as {handle}"))),
         },
         Request::Stat { title } => names::stat(&shared.catalogue, &title).await,
@@ -137,9 +157,45 @@ async fn reply(
     }
 }
 
+/// The titles that a client has open, and those of them that it has mapped.
+#[derive(Default)]
+struct Titles {
+    open: HashMap<u32, (Arc<OpenTitle>, Option<Arc<TitleMemory>>)>,
+}
+
+impl Titles {
+    /// Has a title read into memory. Waits for the disk.
+    fn map(&mut self, handle: u32, shared: &Shared) -> Result<(Reply, Option<OwnedFd>), Refusal> {
+        let open = self.open.get_mut(&handle);
+        let (title, mapped) =
+            open.ok_or_else(|| (EBADF, format!("no title is open as {handle}")))?;
+        let memory = shared.mapped.get(title).map_err(refusal)?;
+        let file = memory.read_only().map_err(|error| refusal(MapFault::System(error)))?;
+        *mapped = Some(memory);
+        Ok((Reply::Mapped { first: layout::DATA as u64, len: title.len.0 }, Some(file)))
+    }
+}
+
+fn refusal(fault: MapFault) -> Refusal {
+    match fault {
+        MapFault::Unfit => (EINVAL, "a title without bytes, or that grows, is not mapped".into()),
+        MapFault::NoRoom(left) => {
+            (ENOMEM, format!("{left} are left of [local] titles_max for titles in memory"))
+        }
+        MapFault::Fill(FillError::Failed(errno)) => (errno, "the title cannot be read".into()),
+        MapFault::Fill(FillError::TimedOut) => (EIO, "the disk does not answer".into()),
+        MapFault::Fill(FillError::Busy) => (EMFILE, "no descriptors are left".into()),
+        MapFault::System(error) => {
+            (error.raw_os_error().map_or(EIO, |errno| errno as u32), error.to_string())
+        }
+    }
+}
+
 pub(crate) fn refuse(connection: &OwnedFd, errno: u32, message: &str) -> io::Result<()> {
     socket::send(connection, &Reply::Error { errno, message: message.into() }, &[])
 }
 
+const EIO: u32 = 5;
+const ENOMEM: u32 = 12;
 const EBUSY: u32 = 16;
 const EPROTONOSUPPORT: u32 = 93;

@@ -12,6 +12,8 @@ pub struct LocalSettings {
     pub clients: u16,
     /// Most data that one client may share.
     pub data_max: Bytes,
+    /// Most memory of titles that clients have mapped.
+    pub titles_max: Bytes,
     /// Users that may connect, by name or number, besides root and the server's own.
     pub users: Vec<String>,
     /// Groups whose members may connect, by name or number.
@@ -20,6 +22,9 @@ pub struct LocalSettings {
 
 /// Clients at once by default.
 pub const CLIENTS: u16 = 8;
+
+/// Titles in memory by default.
+pub const TITLES_MAX: Bytes = Bytes(256 * MIB);
 
 /// Data of one client by default.
 pub const DATA_MAX: Bytes = Bytes(64 * MIB);

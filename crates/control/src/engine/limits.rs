@@ -18,6 +18,7 @@ use tactus_notation::Auto;
 use tactus_sys::probe;
 
 use crate::class::Class;
+use crate::local::OWN_CLIENTS;
 use crate::measure::{self, VolumeModel};
 use crate::settings::{ARENA_MAX_AUTO, EngineSettings, Sendfile, Volume};
 
@@ -274,7 +275,10 @@ pub(super) fn of(
     real_time: bool,
 ) -> Limits {
     let derate = if real_time { 1 } else { 2 };
-    let local_places = u32::from(settings.local_clients) * PLACES_OF_CLIENT;
+    let local_places = match settings.local_clients {
+        0 => 0,
+        clients => u32::from(clients + OWN_CLIENTS) * PLACES_OF_CLIENT,
+    };
     let disks = volumes.iter().enumerate().map(|(index, volume)| {
         let disk = disk_limits(&volume.limits, volume.model, placement.disks[index] as u32, derate);
         DiskLimits { blocks: disk.blocks.saturating_sub(local_places), ..disk }

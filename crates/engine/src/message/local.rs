@@ -81,7 +81,7 @@ impl LocalClient {
 }
 
 /// The ring of requests.
-pub(crate) const REQUESTS: RingLayout = RingLayout {
+pub const REQUESTS: RingLayout = RingLayout {
     pushed: layout::REQUESTS_PUSHED,
     taken: layout::REQUESTS_TAKEN,
     slots: layout::REQUESTS,
@@ -89,7 +89,7 @@ pub(crate) const REQUESTS: RingLayout = RingLayout {
 };
 
 /// The ring of answers.
-pub(crate) const ANSWERS: RingLayout = RingLayout {
+pub const ANSWERS: RingLayout = RingLayout {
     pushed: layout::ANSWERS_PUSHED,
     taken: layout::ANSWERS_TAKEN,
     slots: layout::ANSWERS,
