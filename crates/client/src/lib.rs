@@ -63,8 +63,9 @@ mod table;
 mod connection;
 
 mod buffer;
-mod title;
 mod title_map;
+
+mod title;
 
 mod completion;
 

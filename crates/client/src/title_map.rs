@@ -12,17 +12,16 @@ use crate::connection::{Connection, unexpected};
 use crate::error::{Error, Result};
 use crate::memory::Mapping;
 use crate::protocol::{Reply, Request};
-use crate::title::Title;
 
 /// All bytes of a title, in place: reading them is no request and costs no copy, at any size.
 ///
 /// The server reads the title into memory once for all programs that map it. The memory holds one
 /// version of the title, and nobody changes it. It is taken back when the title is closed, so a map
-/// lives no longer than its [`Title`].
+/// lives no longer than its [`Title`](crate::Title).
 pub struct TitleMap<'a> {
     data: SharedBytes,
     len: usize,
-    _title: PhantomData<&'a Title>,
+    _title: PhantomData<&'a ()>,
 }
 
 impl TitleMap<'_> {

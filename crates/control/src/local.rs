@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use tactus_core::ports::Waker;
 use tactus_engine::message::{ClientId, LocalClient, LocalCommand, LocalReport};
-use tactus_ring::shared::SharedMemory;
+use tactus_ring::shared::{SharedBytes, SharedMemory};
 use tactus_ring::spsc::Producer;
 use tactus_storage::catalogue::OpenTitle;
 
@@ -57,7 +57,14 @@ pub struct LocalSession {
     clients: LocalClients,
     id: ClientId,
     reports: Receiver<SessionReport>,
-    titles: Vec<Option<TitleFile>>,
+    titles: Vec<Option<OpenedTitle>>,
+}
+
+/// What the engine uses of an open title.
+struct OpenedTitle {
+    _file: TitleFile,
+    /// Keeps the memory of its bytes.
+    memory: Option<Box<dyn Send>>,
 }
 
 /// Why a title was not opened.
@@ -158,8 +165,8 @@ impl LocalClients {
     pub(crate) fn handle(&self, report: LocalReport) {
         let mut table = self.table();
         match report {
-            LocalReport::Closed { client, handle, origin } => {
-                drop(origin);
+            LocalReport::Closed { client, handle, origin, memory } => {
+                drop((origin, memory));
                 if let Some(attached) = table.session(client) {
                     // A session that is being dropped no longer asks.
                     drop(attached.reports.send(SessionReport::Closed(handle)));
@@ -215,10 +222,19 @@ impl LocalSession {
         let handle = handle.ok_or(LocalOpenFault::TooMany)?;
         let file = broker.title_file(title)?;
         let origin = file.origin();
-        self.titles[handle] = Some(file);
+        self.titles[handle] = Some(OpenedTitle { _file: file, memory: None });
         let handle = handle as u32;
         self.clients.send(LocalCommand::Open { client: self.id, handle, origin });
         Ok(handle)
+    }
+
+    /// All bytes of an open title are in `memory`, which nobody changes, and which is kept by
+    /// `keep` until the engine has closed the title. Once for each handle that is open.
+    pub fn map(&mut self, handle: u32, memory: SharedBytes, keep: Box<dyn Send>) {
+        let client = self.id;
+        let title = self.titles[handle as usize].as_mut();
+        title.expect("an open title is mapped").memory = Some(keep);
+        self.clients.send(LocalCommand::Map { client, handle, memory });
     }
 
     /// Closes a title, when no request for it is under way. False if the handle is not open.

@@ -449,9 +449,10 @@ fn assemble_local(
 ) -> (FileServer, Local) {
     let LocalSetup { clients, port, waker } = setup;
     let clients = usize::from(clients);
-    // For each client: its beginning and its end, and for each handle its opening and its closing;
+    // For each client: its beginning and its end, and for each handle its opening, its memory and
+    // its closing;
     // in the other direction also that it is broken.
-    let each = clients * (2 * HANDLES_MAX as usize + 2) + 1;
+    let each = clients * (3 * HANDLES_MAX as usize + 2) + 1;
     let (commands, server_commands) = ring(each);
     let (server_reports, reports) = ring(each);
     let counters = Arc::clone(&counters.file);

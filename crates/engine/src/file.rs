@@ -22,10 +22,9 @@ use crate::file::attention::Attention;
 use crate::file::client::{ClientLease, Entry, Pending, Progress};
 use crate::internal::{BlockRequest, FromBlock, Round, ToBlock};
 use crate::message::local::Handle;
-use crate::message::{ClientId, LocalCommand, LocalReport, Origin, VolumeId};
+use crate::message::{ClientId, LocalClient, LocalCommand, LocalReport, Origin, VolumeId};
 use crate::server::Server;
 
-pub use attention::AWAKE_SHARE_THOUSANDTHS;
 pub use client::{HELD_MAX, REQUESTS_MAX, WANTS_MAX};
 
 /// Places of each volume's arena that one client can hold or wait for.
@@ -113,7 +112,13 @@ impl FileServer {
             LocalCommand::Open { client, handle, origin } => {
                 let row = &mut self.entry(client).client.handles[handle as usize];
                 assert!(row.is_none(), "a handle is given away once");
-                *row = Some(Handle { origin, requests: 0, is_closing: false });
+                *row = Some(Handle { origin, memory: None, requests: 0, is_closing: false });
+            }
+            LocalCommand::Map { client, handle, memory } => {
+                let row = self.entry(client).client.handles[handle as usize].as_mut();
+                let row = row.expect("an open handle is mapped");
+                assert!(row.memory.is_none(), "a title is mapped once");
+                row.memory = Some(memory);
             }
             LocalCommand::Close { client, handle } => {
                 let row = self.entry(client).client.handles[handle as usize].as_mut();
@@ -141,7 +146,8 @@ impl FileServer {
     fn close_if_done(&mut self, client: ClientId, handle: u32) {
         let row = &mut self.entry(client).client.handles[handle as usize];
         if let Some(closed) = row.take_if(|open| open.is_closing && open.requests == 0) {
-            self.report(LocalReport::Closed { client, handle, origin: closed.origin });
+            let Handle { origin, memory, .. } = closed;
+            self.report(LocalReport::Closed { client, handle, origin, memory });
         }
     }
 
@@ -298,6 +304,24 @@ impl FileServer {
                 entry.pending[at] = Some(pending);
                 continue;
             }
+            let LocalClient { handles, data, .. } = &mut *entry.client;
+            let open = handles[pending.request.handle as usize].as_ref();
+            if let Some(memory) = open.and_then(|open| open.memory.as_ref()) {
+                if *budget == 0 {
+                    self.has_work = true;
+                    return any;
+                }
+                let len = (pending.len - pending.copied).min(*budget);
+                let to = pending.request.at + u64::from(pending.copied);
+                data.copy_from(to, memory, pending.next().0, len as usize);
+                (any, *budget) = (true, *budget - len);
+                pending.copied += len;
+                if pending.copied == pending.len {
+                    pending.progress = Progress::Done(Ok(pending.len));
+                }
+                entry.pending[at] = Some(pending);
+                continue;
+            }
             let open = entry.client.handles[pending.request.handle as usize].as_ref();
             let origin = &open.expect("a handle is open while requests are under way").origin;
             let volume = &mut self.volumes[usize::from(origin.volume.0)];
@@ -418,7 +442,6 @@ impl Server for FileServer {
             (self.is_awake, self.has_work, self.next_answer) = (false, false, None);
             return any;
         }
-        self.attention.begin(now);
         (self.has_work, self.next_answer) = (false, None);
         let mut is_asked = false;
         for at in 0..self.active.len() {
@@ -428,7 +451,7 @@ impl Server for FileServer {
         if is_asked {
             self.attention.extend(now);
         }
-        let was_awake = std::mem::replace(&mut self.is_awake, self.attention.end(now));
+        let was_awake = std::mem::replace(&mut self.is_awake, self.attention.stays(now));
         match (was_awake, self.is_awake) {
             (true, false) => is_asked |= self.fall_asleep(now),
             (false, true) => {
@@ -450,7 +473,12 @@ impl Server for FileServer {
     }
 }
 
-/// Bytes that are copied for one client before it is the next one's turn.
-const COPY_MAX: u32 = 64 << 10;
+/// Bytes that are copied for one client before it is the next one's turn, and that of the other
+/// servers: a few microseconds.
+const COPY_MAX: u32 = 16 << 10;
+
+/// Part of its core that copies for clients may take, in thousandths. Streams have their turns
+/// however much clients ask for; the ledger leaves this out, so that their turns are in time.
+pub const CORE_SHARE_THOUSANDTHS: u64 = 100;
 
 const EIO: u32 = 5;

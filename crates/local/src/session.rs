@@ -112,7 +112,7 @@ fn answer(connection: &OwnedFd, shared: &Shared, session: &mut LocalSession) -> 
     while let Some((request, descriptors)) = socket::receive(connection)? {
         drop::<Vec<OwnedFd>>(descriptors);
         let answered = match request {
-            Request::Map { handle } => titles.map(handle, shared),
+            Request::Map { handle } => titles.map(handle, shared, session),
             other => {
                 let reply = shared.runtime.block_on(reply(other, shared, session, &mut titles));
                 reply.map(|reply| (reply, None))
@@ -165,12 +165,20 @@ struct Titles {
 
 impl Titles {
     /// Has a title read into memory. Waits for the disk.
-    fn map(&mut self, handle: u32, shared: &Shared) -> Result<(Reply, Option<OwnedFd>), Refusal> {
+    fn map(
+        &mut self,
+        handle: u32,
+        shared: &Shared,
+        session: &mut LocalSession,
+    ) -> Result<(Reply, Option<OwnedFd>), Refusal> {
         let open = self.open.get_mut(&handle);
         let (title, mapped) =
             open.ok_or_else(|| (EBADF, format!("no title is open as {handle}")))?;
         let memory = shared.mapped.get(title).map_err(refusal)?;
         let file = memory.read_only().map_err(|error| refusal(MapFault::System(error)))?;
+        if mapped.is_none() {
+            session.map(handle, memory.bytes(), Box::new(Arc::clone(&memory)));
+        }
         *mapped = Some(memory);
         Ok((Reply::Mapped { first: layout::DATA as u64, len: title.len.0 }, Some(file)))
     }

@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use rustix::fs::{Mode, OFlags};
 use tactus_client::memory::{self, Mapping};
@@ -16,6 +16,7 @@ use tactus_control::local::LocalClients;
 use tactus_core::local::layout;
 use tactus_core::units::Bytes;
 use tactus_engine::message::TitleId;
+use tactus_ring::shared::{SharedBytes, SharedMemory};
 use tactus_storage::catalogue::OpenTitle;
 
 use crate::fill::{self, FillError};
@@ -42,6 +43,8 @@ struct Table {
 /// A title in memory, as long as a program has it open.
 pub(crate) struct TitleMemory {
     file: OwnedFd,
+    /// Set once it is filled.
+    mapping: OnceLock<Arc<Mapping>>,
     shared: Arc<Shared>,
     len: u64,
 }
@@ -83,9 +86,11 @@ impl MappedTitles {
         let whole = (layout::DATA as u64 + len) as usize;
         rustix::fs::ftruncate(&memory.file, whole as u64).map_err(system)?;
         let mapping = Mapping::of_own(memory.file.as_fd(), whole).map_err(MapFault::System)?;
+        let mapping = Arc::new(mapping);
         memory::seal_content(&memory.file).map_err(MapFault::System)?;
-        fill::fill(&self.0.clients, &self.0.broker, title, Arc::new(mapping))
+        fill::fill(&self.0.clients, &self.0.broker, title, Arc::clone(&mapping))
             .map_err(MapFault::Fill)?;
+        memory.mapping.set(mapping).ok();
         self.0.table().titles.insert(title.id, Arc::downgrade(&memory));
         Ok(memory)
     }
@@ -105,11 +110,18 @@ impl Shared {
             return Err(MapFault::NoRoom(Bytes(left)));
         }
         table.used += len;
-        Ok(TitleMemory { file, shared: Arc::clone(self), len })
+        let mapping = OnceLock::new();
+        Ok(TitleMemory { file, mapping, shared: Arc::clone(self), len })
     }
 }
 
 impl TitleMemory {
+    /// Its bytes. They must not be looked at when it has been dropped.
+    pub(crate) fn bytes(&self) -> SharedBytes {
+        let mapping = self.mapping.get().expect("it is given out when it is filled");
+        SharedBytes::new(Arc::clone(mapping) as Arc<dyn SharedMemory>, layout::DATA)
+    }
+
     /// A descriptor for a program, which can only be read.
     pub(crate) fn read_only(&self) -> io::Result<OwnedFd> {
         let path = format!("/proc/self/fd/{}", rustix::fd::AsRawFd::as_raw_fd(&self.file));

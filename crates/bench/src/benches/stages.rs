@@ -48,6 +48,8 @@ const SIZES: [u64; 9] = [512, KIB, 2 * KIB, 4 * KIB, 8 * KIB, 16 * KIB, 64 * KIB
 const TITLE: u64 = 64 * MIB;
 /// The program's core; the server has the other one.
 const CORE: usize = 0;
+/// The core of the server.
+const SERVER_CORE: usize = 1;
 /// The size of the ancestor's sum.
 const ALL: u64 = 200_000;
 
@@ -223,7 +225,8 @@ impl Served {
         let socket = place.path().join("local.sock");
         let file = place.path().join("tactus.toml");
         let text = format!(
-            "[http]\naddress = \"127.0.0.1:0\"\n[admin]\naddress = \"off\"\n[local]\n\
+            "[http]\naddress = \"127.0.0.1:0\"\n[admin]\naddress = \"off\"\n[cores]\n\
+             placement = [{{ cpu = {SERVER_CORE}, servers = [\"disk\", \"block\", \"delivery\", \"link\"] }}]\n[local]\n\
              path = \"{}\"\n[[volume]]\npath = \"{}\"\nmount = \"/\"\n",
             socket.display(),
             folder.display()

@@ -13,7 +13,7 @@ use tactus_core::pacer;
 use tactus_core::units::{BitRate, Bytes, KIB, MIB, Nanos, SECOND};
 use tactus_engine::assembly::Placement;
 use tactus_engine::disk::POLL_INTERVAL;
-use tactus_engine::file::{AWAKE_SHARE_THOUSANDTHS, PLACES_OF_CLIENT};
+use tactus_engine::file::{CORE_SHARE_THOUSANDTHS, PLACES_OF_CLIENT};
 use tactus_notation::Auto;
 use tactus_sys::probe;
 
@@ -290,7 +290,7 @@ pub(super) fn of(
     let mut cores = vec![core; placement.cores()];
     if settings.local_clients > 0 {
         let core = &mut cores[placement.file];
-        *core = Nanos(core.0.saturating_sub(AWAKE_SHARE_THOUSANDTHS * SECOND.0 / 1000));
+        *core = Nanos(core.0.saturating_sub(CORE_SHARE_THOUSANDTHS * SECOND.0 / 1000));
     }
     let classes = settings.classes.0.iter().map(Class::limits).collect();
     let streams = settings.memory.streams_max;

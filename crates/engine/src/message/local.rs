@@ -40,6 +40,8 @@ pub struct LocalClient {
 /// An open title of a local client.
 pub(crate) struct Handle {
     pub(crate) origin: Origin,
+    /// All its bytes, if it is in memory.
+    pub(crate) memory: Option<SharedBytes>,
     /// Requests under way.
     pub(crate) requests: u32,
     pub(crate) is_closing: bool,
@@ -109,6 +111,15 @@ pub enum LocalCommand {
         /// The title; its files stay open until the report.
         origin: Origin,
     },
+    /// All bytes of an open title are in memory: reads are copies from there. Once for each handle.
+    Map {
+        /// The client.
+        client: ClientId,
+        /// The number of the handle.
+        handle: u32,
+        /// The bytes of the title, which nobody changes.
+        memory: SharedBytes,
+    },
     /// Closes a handle when no request for it is under way. Answered by [`LocalReport::Closed`].
     Close {
         /// The client.
@@ -130,6 +141,8 @@ pub enum LocalReport {
         handle: u32,
         /// The title.
         origin: Origin,
+        /// Its bytes, if it was in memory.
+        memory: Option<SharedBytes>,
     },
     /// The client has written what no client writes. It is not served any more; detach it.
     Broken(ClientId),

@@ -57,6 +57,17 @@ impl SharedBytes {
         unsafe { std::ptr::copy_nonoverlapping(from, into.as_mut_ptr(), into.len()) };
     }
 
+    /// Copies `len` bytes from `from` on in `other` to `at`.
+    ///
+    /// # Panics
+    /// If they do not lie within, or both are the same memory.
+    pub fn copy_from(&mut self, at: u64, other: &Self, from: u64, len: usize) {
+        assert!(!Arc::ptr_eq(&self.memory, &other.memory), "two memories never overlap");
+        let (to, from) = (self.address(at, len), other.address(from, len));
+        // SAFETY: both ranges are in bounds, of two mappings that do not overlap.
+        unsafe { std::ptr::copy_nonoverlapping(from, to, len) };
+    }
+
     /// Lets `write` fill `len` bytes from `at` on. It must not rely on what it reads there: the
     /// other process may have changed it.
     ///
