@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use tactus_client::{Buffer, Client, ReadRequest, Title};
+use tactus_client::{Buffer, Client, ReadRequest, Title, TitleMap};
 use tactus_core::units::MIB;
 
 use super::socket_server::SocketServer;
@@ -15,6 +15,8 @@ use crate::random::Random;
 use crate::spread::quantile;
 
 pub(super) const IN_PLACE: &str = "shared ring, in place";
+pub(super) const MEMORY: &str = "shared ring, title in memory";
+pub(super) const MAPPED: &str = "mapped title";
 pub(super) const COPIED: &str = "shared ring, copied";
 pub(super) const EMPTY: &str = "shared ring, no bytes";
 pub(super) const SOCKET: &str = "Unix socket, copied";
@@ -42,6 +44,8 @@ pub(super) struct Way {
 
 enum Kind {
     InPlace(Client, Title, Option<Buffer>),
+    /// No request: the title is mapped.
+    Mapped(TitleMap<'static>),
     Copied(Title, Vec<u8>),
     /// The hand-over alone.
     Empty(Client, Title, Option<Buffer>),
@@ -62,6 +66,13 @@ impl Way {
         };
         let client = Client::connect(socket)?;
         let placed = Kind::InPlace(client.clone(), title(&client)?, None);
+        let fourth = Client::connect(socket)?;
+        // A map lives no longer than its title; these live as long as the bench.
+        let in_memory: &'static Title = Box::leak(Box::new(title(&fourth)?));
+        let mapped = Kind::Mapped(in_memory.map()?);
+        let memory = title(&fourth)?;
+        drop(memory.map()?);
+        let memory = Kind::InPlace(fourth, memory, None);
         let other = Client::connect(socket)?;
         let copied = Kind::Copied(title(&other)?, vec![0; MIB as usize]);
         let third = Client::connect(socket)?;
@@ -69,6 +80,8 @@ impl Way {
         let server = SocketServer::start(fs::read(file)?, 1 - CORE)?;
         let own = std::process::id();
         Ok(vec![
+            make(MAPPED, mapped, process),
+            make(MEMORY, memory, process),
             make(IN_PLACE, placed, process),
             make(COPIED, copied, process),
             make(EMPTY, empty, process),
@@ -136,6 +149,10 @@ impl Way {
                 let done = client.wait(None)?.context("one request is under way")?;
                 check(done.bytes()?, len, expected)?;
                 *buffer = Some(done.buffer);
+            }
+            Kind::Mapped(map) => {
+                let first = first as usize;
+                check(&map[first..first + len], len, expected)?;
             }
             Kind::Copied(title, into) => {
                 ensure!(title.read_at(first, &mut into[..len])? == len, "all bytes");
