@@ -18,6 +18,7 @@ mod raw;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const TITLE: &str = "/news/a b#.ts";
+const OTHER: &str = "other.ts";
 
 /// A server with one title.
 struct Served {
@@ -34,10 +35,12 @@ fn serve() -> Served {
     fs::create_dir_all(titles.join("news")).expect("a directory");
     let bytes: Vec<u8> = (0..3_000_001_u32).map(|at| (at ^ at >> 8 ^ at >> 16) as u8).collect();
     fs::write(titles.join(&TITLE[1..]), &bytes).expect("a title");
+    fs::write(titles.join(OTHER), vec![7; 2_500_000]).expect("a title");
     fs::create_dir_all(titles.join(".tactus")).expect("a directory");
     fs::write(titles.join(".tactus/disk-model.toml"), DISK_MODEL).expect("a model");
     let config = dir.path().join("tactus.toml");
-    fs::write(&config, "[local]\npath = \"local.sock\"\n").expect("a configuration");
+    fs::write(&config, "[local]\npath = \"local.sock\"\ntitles_max = \"5 MB\"\n")
+        .expect("a configuration");
     let mut command = server::serve(TACTUS, dir.path());
     command.args(["--http", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--config"]);
     command.args([config, titles]);
@@ -70,7 +73,7 @@ impl Served {
         let proc = Path::new("/proc").join(self.process.0.id().to_string());
         let descriptors = fs::read_dir(proc.join("fd")).expect("its descriptors").count();
         let maps = fs::read_to_string(proc.join("maps")).expect("its mappings");
-        (descriptors, maps.lines().filter(|line| line.contains("tactus-client")).count())
+        (descriptors, maps.lines().filter(|line| line.contains("memfd:tactus-")).count())
     }
 }
 

@@ -77,3 +77,47 @@ fn the_library_learns_that_the_server_was_killed() {
     assert_eq!(title.read_at(0, &mut [0]).expect_err("no server").errno(), 104);
     assert_eq!(client.stat("/").expect_err("no server").errno(), 104);
 }
+
+#[test]
+fn a_title_in_memory_is_mapped_and_its_memory_comes_back() {
+    let _turn = turn();
+    let served = serve();
+    let bytes = &served.bytes;
+    let before = served.left();
+    let client = Client::connect(&served.socket).expect("a connection");
+    let title = client.open(TITLE).expect("a title");
+    let map = title.map().expect("room");
+    assert!(*map == bytes[..]);
+    // Reads by requests are copies from there.
+    let mut copy = vec![0; bytes.len() + 1];
+    assert_eq!(title.read_at(0, &mut copy), Ok(bytes.len()));
+    assert!(copy[..bytes.len()] == bytes[..]);
+    assert_eq!(title.read_at(2_999_990, &mut copy), Ok(11));
+
+    // One memory for all programs that map it.
+    let second = Client::connect(&served.socket).expect("a connection");
+    let same = second.open(TITLE).expect("a title");
+    assert!(*same.map().expect("the same memory") == bytes[..]);
+    let other = second.open(OTHER).expect("a title");
+    let refused = other.map().expect_err("more than titles_max");
+    assert_eq!(refused.errno(), 12, "{refused}");
+    drop(map);
+    drop((title, client));
+    assert!(*same.map().expect("the other program has it open") == bytes[..]);
+    drop(same);
+    let until = Instant::now() + PATIENCE;
+    let map = loop {
+        match other.map() {
+            Ok(map) => break map,
+            Err(error) => assert!(Instant::now() < until, "{error}"),
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    assert!(map.iter().all(|&byte| byte == 7) && map.len() == 2_500_000);
+    drop(map);
+    drop((other, second));
+    while served.left() != before {
+        assert!(Instant::now() < until, "{:?} and not {before:?}", served.left());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
