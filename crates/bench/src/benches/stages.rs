@@ -20,7 +20,7 @@ use tactus_core::units::{KIB, MIB, Nanos};
 use super::say;
 use crate::report::{Plot, Report, Table, Verdict, number, spread};
 use crate::{interrupt, priority};
-use ways::{Sample, Way};
+use ways::{AccessPath, Sample};
 
 /// What the command line says.
 #[derive(Clone, Debug, clap::Args)]
@@ -59,7 +59,7 @@ pub(super) fn run(options: &Options) -> Result<()> {
     let mut report = Report::new("stages", question);
     let served = Served::start(options)?;
     priority::pin(CORE)?;
-    let mut ways = Way::all(&served.socket, &served.title, served.process.id())?;
+    let mut ways = AccessPath::all(&served.socket, &served.title, served.process.id())?;
     // By way, then by size.
     let mut samples: Vec<Vec<Vec<Sample>>> = vec![vec![vec![]; SIZES.len()]; ways.len()];
     for round in 1..=options.rounds {
@@ -74,8 +74,9 @@ pub(super) fn run(options: &Options) -> Result<()> {
     summarise(&ways, &samples, &mut report);
     report.method.push(
         "A way reads at random multiples of the size out of a title of 64 MiB, all of it in \
-         memory, one request after the other, and reads the first and the last byte of each reply. CPU is the \
-         run time of the program's thread and of all threads of the server, by the scheduler."
+         memory, one request after the other, and reads the first and the last byte of each \
+         reply. CPU is the run time of the program's thread and of all threads of the server, by \
+         the scheduler."
             .into(),
     );
     report.publish(&options.out)?;
@@ -83,7 +84,7 @@ pub(super) fn run(options: &Options) -> Result<()> {
 }
 
 /// The figures of all rounds.
-fn summarise(ways: &[Way], samples: &[Vec<Vec<Sample>>], report: &mut Report) {
+fn summarise(ways: &[AccessPath], samples: &[Vec<Vec<Sample>>], report: &mut Report) {
     let values = |way: usize, size: usize, figure: fn(&Sample) -> f64| -> Vec<f64> {
         samples[way][size].iter().map(figure).collect()
     };
@@ -128,7 +129,7 @@ fn summarise(ways: &[Way], samples: &[Vec<Vec<Sample>>], report: &mut Report) {
     judge(ways, samples, report);
 }
 
-fn judge(ways: &[Way], samples: &[Vec<Vec<Sample>>], report: &mut Report) {
+fn judge(ways: &[AccessPath], samples: &[Vec<Vec<Sample>>], report: &mut Report) {
     let at =
         |size: u64| SIZES.iter().position(|&known| known == size).expect("a size of the table");
     let way = |name: &str| ways.iter().position(|way| way.name() == name).expect("a way");

@@ -33,7 +33,7 @@ pub(super) struct Sample {
 }
 
 /// A way to read.
-pub(super) struct Way {
+pub(super) struct AccessPath {
     name: &'static str,
     kind: Kind,
     /// The server's process, whose threads count.
@@ -52,7 +52,7 @@ enum Kind {
     Socket(SocketServer, Vec<u8>),
 }
 
-impl Way {
+impl AccessPath {
     /// All ways to read the title served at `socket`, whose bytes are in `file`.
     pub(super) fn all(socket: &Path, file: &Path, process: u32) -> Result<Vec<Self>> {
         let name = file.file_name().and_then(|name| name.to_str()).context("a name")?;

@@ -83,7 +83,6 @@ fn a_title_in_memory_is_mapped_and_its_memory_comes_back() {
     let _turn = turn();
     let served = serve();
     let bytes = &served.bytes;
-    let before = served.left();
     let client = Client::connect(&served.socket).expect("a connection");
     let title = client.open(TITLE).expect("a title");
     let map = title.map().expect("room");
@@ -116,8 +115,9 @@ fn a_title_in_memory_is_mapped_and_its_memory_comes_back() {
     assert!(map.iter().all(|&byte| byte == 7) && map.len() == 2_500_000);
     drop(map);
     drop((other, second));
-    while served.left() != before {
-        assert!(Instant::now() < until, "{:?} and not {before:?}", served.left());
+    // The catalogue may keep its own descriptors of titles.
+    while served.left().1 > 0 {
+        assert!(Instant::now() < until, "{} mappings are left", served.left().1);
         std::thread::sleep(Duration::from_millis(5));
     }
 }
