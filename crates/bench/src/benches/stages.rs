@@ -53,6 +53,9 @@ const SERVER_CORE: usize = 1;
 /// The size of the ancestor's sum.
 const ALL: u64 = 200_000;
 
+/// What a sample says.
+type Figure = fn(&Sample) -> f64;
+
 /// Runs it.
 pub(super) fn run(options: &Options) -> Result<()> {
     let question = "what does a request of a program on the same machine cost?";
@@ -85,12 +88,12 @@ pub(super) fn run(options: &Options) -> Result<()> {
 
 /// The figures of all rounds.
 fn summarise(ways: &[AccessPath], samples: &[Vec<Vec<Sample>>], report: &mut Report) {
-    let values = |way: usize, size: usize, figure: fn(&Sample) -> f64| -> Vec<f64> {
+    let values = |way: usize, size: usize, figure: Figure| -> Vec<f64> {
         samples[way][size].iter().map(figure).collect()
     };
     let head: Vec<String> = SIZES.iter().map(|&size| short(size)).collect();
     let head: Vec<&str> = ["way"].into_iter().chain(head.iter().map(String::as_str)).collect();
-    let figures: [(&str, fn(&Sample) -> f64); 3] = [
+    let figures: [(&str, Figure); 3] = [
         ("time of a request, p50, us", |sample| sample.p50),
         ("time of a request, p99.9, us", |sample| sample.p999),
         ("CPU of both sides for a request, us", |sample| sample.cpu),
@@ -134,14 +137,14 @@ fn judge(ways: &[AccessPath], samples: &[Vec<Vec<Sample>>], report: &mut Report)
         |size: u64| SIZES.iter().position(|&known| known == size).expect("a size of the table");
     let way = |name: &str| ways.iter().position(|way| way.name() == name).expect("a way");
     let (memory, mapped, socket) = (way(ways::MEMORY), way(ways::MAPPED), way(ways::SOCKET));
-    let rounds = |one: (usize, usize), other: (usize, usize), figure: fn(&Sample) -> f64| {
+    let rounds = |one: (usize, usize), other: (usize, usize), figure: Figure| {
         let pairs = samples[one.0][one.1].iter().zip(&samples[other.0][other.1]);
         pairs.map(|(one, other)| figure(one) / figure(other)).collect::<Vec<_>>()
     };
-    let p50: fn(&Sample) -> f64 = |sample| sample.p50;
+    let p50: Figure = |sample| sample.p50;
     let four = at(4 * KIB);
     let own: Vec<_> = samples[memory][four].iter().map(p50).collect();
-    let cpu: fn(&Sample) -> f64 = |sample| sample.cpu;
+    let cpu: Figure = |sample| sample.cpu;
     let of_mapped = |size| rounds((mapped, at(size)), (mapped, four), p50);
     let of_socket = |figure| rounds((socket, four), (memory, four), figure);
     let all = [
