@@ -13,7 +13,7 @@ use tactus_core::local::{Answer, Operation, Request, layout};
 use tactus_core::ports::Waker;
 use tactus_core::units::{Bytes, KIB, MonoTime};
 use tactus_engine::message::{ANSWERS, REQUESTS};
-use tactus_ring::shared::{Broken, Receiver, Sender, SharedMemory, SleepMark, Words};
+use tactus_ring::shared::{Receiver, Sender, SharedMemory, SleepMark, Words};
 use tactus_storage::catalogue::OpenTitle;
 
 /// Why a title was not read.
@@ -82,7 +82,7 @@ pub(crate) fn fill(
         }
         own.set();
         let before = done;
-        while let Some(words) = answers.pop().unwrap_or_else(|Broken| None) {
+        while let Some(words) = answers.pop().unwrap_or(None) {
             under_way -= 1;
             let answer = Answer::decode(&words);
             let expected = PIECE.min(title.len.0 - answer.token);
