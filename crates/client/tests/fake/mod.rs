@@ -162,6 +162,7 @@ fn serve_names(client: &OwnedFd, control: &Control) {
         };
         let reply = match message {
             Message::Hello { .. } => Reply::Error { errno: 22, message: "once".to_owned() },
+            Message::Map { .. } => Reply::Error { errno: 12, message: "no memory".to_owned() },
             Message::Open { title } if title.starts_with("/missing") => missing(&title),
             Message::Stat { title } if title.starts_with("/missing") => missing(&title),
             Message::Open { .. } => {
