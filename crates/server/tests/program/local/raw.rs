@@ -40,16 +40,22 @@ impl Raw {
         let kind = SocketType::SEQPACKET;
         let connection =
             rustix::net::socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)
-                .unwrap();
-        rustix::net::connect(&connection, &SocketAddrUnix::new(path).unwrap()).unwrap();
+                .expect("a server that answers");
+        rustix::net::connect(
+            &connection,
+            &SocketAddrUnix::new(path).expect("a server that answers"),
+        )
+        .expect("a server that answers");
         let hello = Message::Hello { version: VERSION, data: DATA };
-        socket::send(&connection, &hello, &[]).unwrap();
-        let (reply, mut descriptors) = socket::receive::<Reply>(&connection).unwrap().unwrap();
+        socket::send(&connection, &hello, &[]).expect("a server that answers");
+        let (reply, mut descriptors) = socket::receive::<Reply>(&connection)
+            .expect("a server that answers")
+            .expect("a server that answers");
         let Reply::Welcome { memory, .. } = reply else { panic!("{reply:?}") };
-        let bell = descriptors.pop().unwrap();
-        let file = descriptors.pop().unwrap();
+        let bell = descriptors.pop().expect("a server that answers");
+        let file = descriptors.pop().expect("a server that answers");
         let mapping: Arc<dyn SharedMemory> =
-            Arc::new(Mapping::new(file.as_fd(), memory as usize).unwrap());
+            Arc::new(Mapping::new(file.as_fd(), memory as usize).expect("a server that answers"));
         let words = Words::new(Arc::clone(&mapping));
         Self {
             connection,
@@ -79,8 +85,11 @@ impl Raw {
     }
 
     pub(super) fn ask(&self, message: &Message) -> Reply {
-        socket::send(&self.connection, message, &[]).unwrap();
-        socket::receive(&self.connection).unwrap().unwrap().0
+        socket::send(&self.connection, message, &[]).expect("a server that answers");
+        socket::receive(&self.connection)
+            .expect("a server that answers")
+            .expect("a server that answers")
+            .0
     }
 
     /// Waits until the server has ended the connection.
@@ -104,7 +113,7 @@ impl Raw {
     }
 
     pub(super) fn push(&mut self, words: &[u64; REQUEST_WORDS]) {
-        assert!(self.requests.push(words).unwrap());
+        assert!(self.requests.push(words).expect("a server that answers"));
         self.ring_if_asleep();
     }
 
@@ -122,7 +131,7 @@ impl Raw {
     pub(super) fn answer(&mut self) -> Answer {
         let until = Instant::now() + PATIENCE;
         loop {
-            if let Some(words) = self.answers.pop().unwrap() {
+            if let Some(words) = self.answers.pop().expect("a server that answers") {
                 return Answer::decode(&words);
             }
             assert!(Instant::now() < until, "no answer");
