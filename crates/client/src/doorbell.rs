@@ -1,6 +1,6 @@
 //! The doorbell: a socket by which one side wakes the other.
 //!
-//! Promise: nothing here waits except [`wait`]. Bytes on the doorbell have no meaning beyond their
+//! Promise: nothing here waits except `wait`. Bytes on the doorbell have no meaning beyond their
 //! arrival; its end means that the other side has gone.
 
 use std::io;
