@@ -30,7 +30,7 @@ pub struct RawBuffer {
 }
 
 impl Buffer {
-    /// A buffer of pages that belong to nobody else.
+    /// A buffer of pages that the caller has taken from the table of free pages.
     pub(crate) fn new(connection: Arc<Connection>, extent: Extent) -> Self {
         Self { connection, extent: Some(extent) }
     }
@@ -81,8 +81,8 @@ impl Deref for Buffer {
 impl DerefMut for Buffer {
     fn deref_mut(&mut self) -> &mut [u8] {
         let Extent { pages, len } = self.extent();
-        // SAFETY: as in `deref`; in this program nobody else has a slice of these pages, because
-        // this buffer is borrowed mutably.
+        // SAFETY: as in `deref`. The mutable borrow of this buffer excludes every other slice of
+        // its pages in this program.
         unsafe { self.connection.data.bytes_mut(pages.at(), len as usize) }
     }
 }

@@ -20,7 +20,7 @@ use crate::title::{NO_ROOM, Title};
 /// A connection to the server.
 ///
 /// Clones share it, and so do its titles and buffers; it ends when the last of them is dropped. All
-/// of them can be used by any thread: a lock inside is held for about 50 ns at a time, never while
+/// of them can be used by any thread: a lock inside is held for a short time, never while
 /// a call waits. Threads that read much are better off with a client each.
 ///
 /// A program waits in one of three ways:

@@ -64,7 +64,7 @@ pub(crate) struct State {
 
 #[derive(Default)]
 struct Names {
-    /// Replies that nobody has read yet, of titles that were dropped.
+    /// Replies to the closing of dropped titles. The next request reads and discards them.
     unread: usize,
 }
 
@@ -355,7 +355,7 @@ impl Connection {
         }
     }
 
-    /// The server has gone; what it has answered before counts.
+    /// Ends the connection after the server has gone. Takes the answers in the ring first.
     fn end_after_answers(&self, state: &mut State) {
         state.take_answers();
         state.end(&Error::gone());

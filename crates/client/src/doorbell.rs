@@ -11,7 +11,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 
-/// What was found out about the other side.
+/// Whether the other side still has its end of the socket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Peer {
     /// It is connected, as far as is known.
@@ -57,7 +57,7 @@ pub(crate) fn wait(
 ) -> io::Result<Peer> {
     let mut both = [
         PollFd::from_borrowed_fd(doorbell, PollFlags::IN),
-        // Replies are read by whoever asks for them; here only its end matters.
+        // Only the end of the connection wakes this call; `ask` reads the replies.
         PollFd::from_borrowed_fd(socket, PollFlags::RDHUP),
     ];
     let timeout = timeout.map(|timeout| Timespec {

@@ -9,7 +9,7 @@ pub struct Options {
     /// fewer. 4 MiB by default.
     pub data: u64,
     /// How long a call that waits looks for its answer before it sleeps. An answer within this time
-    /// costs no wake-up, which takes 5 to 50 us. Zero sleeps at once. 20 us by default, as long as
+    /// costs no wake-up. Zero sleeps at once. 20 us by default, as long as
     /// the server looks for the next request.
     pub spin: Duration,
 }

@@ -3,7 +3,7 @@
 //! Promise: both outputs send the same title, so a packet of one has a packet of the other with the
 //! same timestamp and the same samples. Lateness counts from the earliest packet of both outputs in
 //! the whole run: a drift of the sender counts as lateness. Seconds in which the host took a core
-//! do not count. A packet that is missing voids nothing; it is told.
+//! do not count. A missing packet does not void the run; the report counts it.
 
 use std::collections::HashMap;
 use std::fs;
@@ -36,7 +36,7 @@ use crate::{clock, datagrams, interrupt, priority};
 
 const OUTPUTS: usize = 2;
 const HOGS: usize = 2;
-/// What is dropped at the beginning of a run.
+/// The warm-up: nothing that is sent in this time counts.
 const WARM_UP: Nanos = SECOND.times(3);
 /// How often sockets are emptied.
 const SWEEP: Nanos = Nanos::from_millis(10);

@@ -30,7 +30,7 @@ use crate::report::{Report, Table, Verdict, number, spread};
 use crate::spread::{self, Spread};
 use crate::{clock, command, interrupt, pace, priority};
 
-/// What is dropped at the beginning of a run.
+/// The warm-up: nothing that is sent in this time counts.
 const WARM_UP: Nanos = SECOND.times(3);
 const ROUNDS: usize = 3;
 const COUNTS: [usize; 4] = [20, 100, 500, 1000];
