@@ -104,7 +104,7 @@ fn figures_are_told_and_other_paths_are_left_to_titles() {
     assert_eq!(status["volumes"][0]["uploads"]["write_share"], "64 MiB");
     assert_eq!(status["volumes"][0]["uploads"]["places_used"], 0);
     let servers = status["placement"].as_array().unwrap().iter();
-    assert_eq!(servers.map(|core| core["servers"].as_array().unwrap().len()).sum::<usize>(), 5);
+    assert_eq!(servers.map(|core| core["servers"].as_array().unwrap().len()).sum::<usize>(), 6);
 }
 
 #[test]
