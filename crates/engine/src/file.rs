@@ -233,8 +233,13 @@ impl FileServer {
             Err(Broken) => self.row(index).has_lied = true,
         }
         let mut budget = COPY_MAX;
+        let mut left = self.row(index).under_way;
         for at in 0..REQUESTS_MAX {
+            if left == 0 {
+                break;
+            }
             if self.row(index).pending[at].is_some() {
+                left -= 1;
                 any |= self.advance(now, index, at, &mut budget);
             }
         }

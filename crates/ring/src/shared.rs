@@ -43,7 +43,7 @@ pub unsafe trait SharedMemory: Send + Sync {
 #[derive(Clone)]
 pub struct Words {
     #[cfg(not(loom))]
-    memory: Arc<dyn SharedMemory>,
+    mapping: bytes::Range,
     #[cfg(loom)]
     words: Arc<Vec<AtomicU64>>,
 }
@@ -52,7 +52,7 @@ impl Words {
     /// The words of `memory`.
     #[cfg(not(loom))]
     pub fn new(memory: Arc<dyn SharedMemory>) -> Self {
-        Self { memory }
+        Self { mapping: bytes::Range::of(memory, 0) }
     }
 
     #[cfg(loom)]
@@ -63,12 +63,11 @@ impl Words {
     #[cfg(not(loom))]
     #[inline]
     fn at(&self, offset: usize) -> &AtomicU64 {
-        assert!(offset.is_multiple_of(8) && offset + 8 <= self.memory.len());
-        // SAFETY: in bounds.
-        let word = unsafe { self.memory.base().add(offset) };
-        // SAFETY: mapped as long as `self` lives, aligned because the base is aligned to a page,
-        // and this process touches it by atomics only.
-        unsafe { AtomicU64::from_ptr(word.as_ptr().cast()) }
+        assert!(offset.is_multiple_of(8), "words are aligned");
+        let word = self.mapping.address(offset as u64, 8);
+        // SAFETY: in bounds, mapped as long as `self` lives, aligned because the base is aligned to
+        // a page, and this process touches it by atomics only.
+        unsafe { AtomicU64::from_ptr(word.cast()) }
     }
 
     #[cfg(loom)]
