@@ -5,6 +5,7 @@
 //! core; each reply is read by the program. The server is Tactus itself, at its defaults but for
 //! `[local]`.
 
+mod peer;
 mod socket_server;
 mod ways;
 
@@ -20,6 +21,7 @@ use tactus_core::units::{KIB, MIB, Nanos};
 use super::say;
 use crate::report::{Plot, Report, Table, Verdict, number, spread};
 use crate::{interrupt, priority};
+use peer::Peer;
 use ways::{AccessPath, Sample};
 
 /// What the command line says.
@@ -34,6 +36,9 @@ pub struct Options {
     /// The server to measure; by default the binary `tactus` beside this one.
     #[arg(long)]
     pub tactus: Option<PathBuf>,
+    /// The program `iceoryx2-peer`, if it was built; see the head of its `Cargo.toml`.
+    #[arg(long, default_value = "target/peers/release/iceoryx2-peer")]
+    pub iceoryx2: PathBuf,
     /// Where the title is laid down.
     #[arg(long, default_value = "target/bench/data")]
     pub data: PathBuf,
@@ -62,7 +67,15 @@ pub(super) fn run(options: &Options) -> Result<()> {
     let mut report = Report::new("stages", question);
     let served = Served::start(options)?;
     priority::pin(CORE)?;
-    let mut ways = AccessPath::all(&served.socket, &served.title, served.process.id())?;
+    let peer = match options.iceoryx2.exists() {
+        true => Some(Peer::start(&options.iceoryx2, &served.title)?),
+        false => {
+            say(&format!("without iceoryx2: {} is not there", options.iceoryx2.display()));
+            None
+        }
+    };
+    let process = served.process.id();
+    let mut ways = AccessPath::all(&served.socket, &served.title, process, peer)?;
     // By way, then by size.
     let mut samples: Vec<Vec<Vec<Sample>>> = vec![vec![vec![]; SIZES.len()]; ways.len()];
     for round in 1..=options.rounds {
@@ -147,13 +160,17 @@ fn judge(ways: &[AccessPath], samples: &[Vec<Vec<Sample>>], report: &mut Report)
     let cpu: Figure = |sample| sample.cpu;
     let of_mapped = |size| rounds((mapped, at(size)), (mapped, four), p50);
     let of_socket = |figure| rounds((socket, four), (memory, four), figure);
-    let all = [
+    let mut all = vec![
         ("a read of 4 KiB from memory by ring, p50, us", own, 1.0, 0.5, true),
         ("64 KiB against 4 KiB of a mapped title", of_mapped(64 * KIB), 1.1, 1.05, true),
         ("1 MiB against 4 KiB of a mapped title", of_mapped(MIB), 1.1, 1.05, true),
         ("Unix socket against the ring, 4 KiB: time", of_socket(p50), 10.0, 30.0, false),
         ("Unix socket against the ring, 4 KiB: CPU", of_socket(cpu), 10.0, 30.0, false),
     ];
+    if let Some(peer) = ways.iter().position(|way| way.name() == ways::PEER) {
+        let of_peer = rounds((memory, four), (peer, four), p50);
+        all.push(("the ring against iceoryx2, 4 KiB: time", of_peer, 1.0, 0.5, true));
+    }
     for (figure, measured, must, push, is_most) in all {
         let mut values = measured.clone();
         let median = crate::spread::quantile(&mut values, 0.5).unwrap_or(f64::NAN);

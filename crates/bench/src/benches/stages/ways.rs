@@ -9,6 +9,7 @@ use anyhow::{Context, Result, ensure};
 use tactus_client::{Buffer, Client, ReadRequest, Title, TitleMap};
 use tactus_core::units::MIB;
 
+use super::peer::Peer;
 use super::socket_server::SocketServer;
 use super::{CORE, TITLE};
 use crate::random::Random;
@@ -20,6 +21,7 @@ pub(super) const MAPPED: &str = "mapped title";
 pub(super) const COPIED: &str = "shared ring, copied";
 pub(super) const EMPTY: &str = "shared ring, no bytes";
 pub(super) const SOCKET: &str = "Unix socket, copied";
+pub(super) const PEER: &str = "iceoryx2, request and response";
 
 /// Requests of one size in one round.
 #[derive(Clone, Copy, Debug)]
@@ -50,11 +52,18 @@ enum Kind {
     /// The hand-over alone.
     Empty(Client, Title, Option<Buffer>),
     Socket(SocketServer, Vec<u8>),
+    /// Another program, which measures itself.
+    Peer(Peer),
 }
 
 impl AccessPath {
     /// All ways to read the title served at `socket`, whose bytes are in `file`.
-    pub(super) fn all(socket: &Path, file: &Path, process: u32) -> Result<Vec<Self>> {
+    pub(super) fn all(
+        socket: &Path,
+        file: &Path,
+        process: u32,
+        peer: Option<Peer>,
+    ) -> Result<Vec<Self>> {
         let name = file.file_name().and_then(|name| name.to_str()).context("a name")?;
         let title = |client: &Client| client.open(&format!("/{name}"));
         let make = |name, kind, process| Self {
@@ -79,14 +88,16 @@ impl AccessPath {
         let empty = Kind::Empty(third.clone(), title(&third)?, None);
         let server = SocketServer::start(fs::read(file)?, 1 - CORE)?;
         let own = std::process::id();
-        Ok(vec![
+        let mut all = vec![
             make(MAPPED, mapped, process),
             make(MEMORY, memory, process),
             make(IN_PLACE, placed, process),
             make(COPIED, copied, process),
             make(EMPTY, empty, process),
             make(SOCKET, Kind::Socket(server, vec![0; MIB as usize]), own),
-        ])
+        ];
+        all.extend(peer.map(|peer| make(PEER, Kind::Peer(peer), own)));
+        Ok(all)
     }
 
     pub(super) fn name(&self) -> &'static str {
@@ -95,6 +106,9 @@ impl AccessPath {
 
     /// Reads parts of `size` for `span`, after a tenth of it as a warm-up.
     pub(super) fn measure(&mut self, size: u64, span: Duration) -> Result<Sample> {
+        if let Kind::Peer(peer) = &mut self.kind {
+            return peer.measure(size, span);
+        }
         let warm = Instant::now() + span / 10;
         while Instant::now() < warm {
             self.read(size)?;
@@ -174,6 +188,7 @@ impl AccessPath {
                 server.client.read_exact(&mut into[..len])?;
                 check(&into[..len], len, expected)?;
             }
+            Kind::Peer(_) => anyhow::bail!("the peer measures itself"),
         }
         Ok(())
     }
