@@ -83,7 +83,7 @@ pub use protocol::{Entry, Stat};
 pub use table::Token;
 pub use tactus_core::units::{BitRate, MonoTime, Nanos, SECOND};
 pub use title::{PIECE, Title};
-pub use title_map::TitleMap;
+pub use title_map::{TitleMap, TitleMemory};
 
 /// Now, by the clock of timed requests (`CLOCK_MONOTONIC`).
 #[must_use]

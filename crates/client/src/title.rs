@@ -6,13 +6,16 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use tactus_core::units::{BitRate, MonoTime};
 
+use crate::buffer::Buffer;
 use crate::connection::{Connection, Read};
 use crate::error::{Error, Result};
 use crate::protocol::Stat;
 use crate::table::{Destination, Extent, Outcome, Token};
-use crate::title_map::TitleMap;
+use crate::title_map::{TitleMap, TitleMemory};
 
-/// An open title. It is closed on drop, when the requests for it that are under way have ended.
+/// An open title. It is closed on drop, when the requests for it that the server has taken have
+/// ended. Requests that still wait in the ring then, behind 16 others, fail with `EBADF`: keep the
+/// title until their completions have come.
 pub struct Title {
     connection: Arc<Connection>,
     handle: u32,
@@ -65,6 +68,15 @@ impl Title {
         TitleMap::new(&self.connection, self.handle)
     }
 
+    /// Has the title read into memory, if it is not there yet, and returns its memory file: for a
+    /// language that maps files itself. The memory is taken back when the title is closed.
+    ///
+    /// # Errors
+    /// As [`Self::map`].
+    pub fn memory(&self) -> Result<TitleMemory> {
+        TitleMemory::new(&self.connection, self.handle)
+    }
+
     /// Reads bytes from `offset` on into `into`, and waits for them. Returns their number, which is
     /// less than `into` has only at the end of the title.
     ///
@@ -76,22 +88,37 @@ impl Title {
     /// leave no place in the ring, or what the server says. After an error the contents of `into`
     /// are not specified.
     pub fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<usize> {
-        let mut window = Window::new(self, offset, into.len());
+        self.read_pieces(offset, into.len(), |at, piece| {
+            into[at..][..piece.len()].copy_from_slice(piece);
+            Ok(())
+        })
+    }
+
+    /// Reads `len` bytes from `offset` on, and passes them to `take` in place: piece by piece, in
+    /// order, each with its distance from `offset`. Returns their number, which is less than `len`
+    /// only at the end of the title. A piece has at most [`PIECE`] bytes; while `take` works on
+    /// one, the server reads the next ones.
+    ///
+    /// # Errors
+    /// As [`Self::read_at`], or the first error of `take`.
+    pub fn read_pieces<E: From<Error>>(
+        &self,
+        offset: u64,
+        len: usize,
+        mut take: impl FnMut(usize, &[u8]) -> std::result::Result<(), E>,
+    ) -> std::result::Result<usize, E> {
+        let mut window = Window::new(self, offset, len);
         let mut done = 0;
         loop {
             window.fill()?;
             let Some((piece, outcome)) = window.next()? else { return Ok(done) };
-            let read = outcome.result.map(|bytes| bytes as usize);
-            if let Ok(bytes) = read {
-                let place = &mut into[piece.at..][..bytes];
-                self.connection.data.copy_out(outcome.buffer.pages.at(), place);
-                done = piece.at + bytes;
-            }
-            self.connection.state().pages.give_back(outcome.buffer.pages);
-            match read {
-                Ok(bytes) if bytes < piece.len => return Ok(done),
-                Ok(_) => {}
-                Err(errno) => return Err(read_failed(errno)),
+            // Free again when it is dropped, whatever `take` does.
+            let buffer = Buffer::new(Arc::clone(&self.connection), outcome.buffer);
+            let bytes = outcome.result.map_err(read_failed)? as usize;
+            take(piece.at, &buffer[..bytes])?;
+            done = piece.at + bytes;
+            if bytes < piece.len {
+                return Ok(done);
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 use std::ops::Deref;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::io::Errno;
@@ -24,17 +24,33 @@ pub struct TitleMap<'a> {
     _title: PhantomData<&'a ()>,
 }
 
-impl TitleMap<'_> {
+/// The memory file of a title, for reading only.
+#[derive(Debug)]
+pub struct TitleMemory {
+    /// The file.
+    pub file: OwnedFd,
+    /// Where the title begins in it, in bytes.
+    pub first: u64,
+    /// The length of the title in bytes.
+    pub len: u64,
+}
+
+impl TitleMemory {
     pub(crate) fn new(connection: &Connection, handle: u32) -> Result<Self> {
         let (reply, files) = connection.ask_for_files(&Request::Map { handle })?;
         let Reply::Mapped { first, len } = reply else { return Err(unexpected(reply)) };
-        let (Ok(first), Ok(len)) = (usize::try_from(first), usize::try_from(len)) else {
-            return Err(Error::new(
-                Errno::OVERFLOW,
-                "the title does not fit into the address space",
-            ));
+        let file = files.into_iter().next().ok_or(NO_FILE)?;
+        Ok(Self { file, first, len })
+    }
+}
+
+impl TitleMap<'_> {
+    pub(crate) fn new(connection: &Connection, handle: u32) -> Result<Self> {
+        let TitleMemory { file, first, len } = TitleMemory::new(connection, handle)?;
+        let (first, len) = match (usize::try_from(first), usize::try_from(len)) {
+            (Ok(first), Ok(len)) if first.checked_add(len).is_some() => (first, len),
+            _ => return Err(TOO_LARGE),
         };
-        let file = files.first().ok_or(NO_FILE)?;
         let mapping = Mapping::of_title(file.as_fd(), first + len)
             .map_err(|error| Error::system(&error, "the title cannot be mapped"))?;
         let data = SharedBytes::new(Arc::new(mapping), first);
@@ -58,4 +74,6 @@ impl std::fmt::Debug for TitleMap<'_> {
     }
 }
 
+const TOO_LARGE: Error =
+    Error::new(Errno::OVERFLOW, "the title does not fit into the address space");
 const NO_FILE: Error = Error::new(Errno::PROTO, "the server sent no memory of the title");
