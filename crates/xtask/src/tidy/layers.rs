@@ -39,7 +39,7 @@ enum Layer {
 /// Only tests may import it.
 const TESTKIT: &str = "tactus-testkit";
 
-const TABLE: [(&str, Layer); 20] = [
+const TABLE: [(&str, Layer); 21] = [
     ("tactus-core", Layer::Bottom),
     ("tactus-ring", Layer::Bottom),
     (TESTKIT, Layer::Bottom),
@@ -59,6 +59,7 @@ const TABLE: [(&str, Layer); 20] = [
     ("tactus-sim", Layer::Top),
     ("tactus-bench", Layer::Top),
     ("tactus-client-c", Layer::Top),
+    ("tactus-client-python", Layer::Top),
     ("xtask", Layer::Outside),
 ];
 
