@@ -7,6 +7,8 @@
 
 mod attention;
 mod client;
+#[cfg(any(test, feature = "fuzz-targets"))]
+pub(crate) mod fixture;
 
 use std::sync::Arc;
 
@@ -48,7 +50,7 @@ pub struct FileServer {
     is_awake: bool,
     /// The time of the earliest answer that waits for its time.
     next_answer: Option<MonoTime>,
-    /// Bytes are left to be copied.
+    /// The last turn has left something to do.
     has_work: bool,
     counters: Arc<FileCounters>,
 }
@@ -256,9 +258,9 @@ impl FileServer {
 
     fn take_requests(&mut self, now: MonoTime, index: u16) -> Result<bool, Broken> {
         let mut any = false;
-        loop {
+        for _ in 0..TAKE_MAX {
             let entry = self.row(index);
-            let Some(words) = entry.take()? else { return Ok(any) };
+            let Some(words) = entry.take()? else { break };
             any = true;
             if !entry.has_room()? {
                 // An honest client takes its answers before it asks for more than fit.
@@ -271,6 +273,7 @@ impl FileServer {
             }
             self.counters.requests.add(1);
         }
+        Ok(any)
     }
 
     /// Nothing is taken from this client any more.
@@ -470,13 +473,23 @@ impl Server for FileServer {
             _ => {}
         }
         self.commit();
+        // Requests may be left in the rings, for which no client rings again.
+        self.has_work |= is_asked;
         any | is_asked
     }
 
     fn poll_timeout(&self, now: MonoTime) -> Option<MonoTime> {
-        if self.is_awake || self.has_work { Some(now) } else { self.next_answer }
+        if self.is_awake {
+            return Some(now);
+        }
+        let resumed = self.has_work.then(|| self.attention.resumed(now));
+        resumed.into_iter().chain(self.next_answer).min()
     }
 }
+
+/// Requests that are taken from one client in a turn. A client that writes requests which are
+/// refused as fast as this server reads them would have no end of them.
+const TAKE_MAX: usize = 2 * REQUESTS_MAX;
 
 /// Bytes that are copied for one client before it is the next one's turn, and that of the other
 /// servers: a few microseconds.
@@ -487,3 +500,6 @@ const COPY_MAX: u32 = 16 << 10;
 pub const CORE_SHARE_THOUSANDTHS: u64 = 100;
 
 const EIO: u32 = 5;
+
+#[cfg(test)]
+mod tests;

@@ -25,3 +25,6 @@ pub mod packets;
 
 pub mod assembly;
 pub mod cores;
+
+#[cfg(any(test, feature = "fuzz-targets"))]
+pub mod fuzz_targets;

@@ -19,6 +19,8 @@ mod bytes;
 #[cfg(not(loom))]
 use std::ptr::NonNull;
 
+#[cfg(not(loom))]
+use crate::arena::{HeapRegion, Region};
 use crate::sync::{Arc, AtomicU64, Ordering, fence};
 
 #[cfg(not(loom))]
@@ -37,6 +39,19 @@ pub unsafe trait SharedMemory: Send + Sync {
     fn base(&self) -> NonNull<u8>;
     /// Its length in bytes.
     fn len(&self) -> usize;
+}
+
+// SAFETY: its own memory, aligned to a page, freed by `drop` only. No process shares it:
+// both sides are tests of this one, which touch it through this module.
+#[cfg(not(loom))]
+unsafe impl SharedMemory for HeapRegion {
+    fn base(&self) -> NonNull<u8> {
+        Region::base(self)
+    }
+
+    fn len(&self) -> usize {
+        Region::len(self)
+    }
 }
 
 /// The words of a mapping.

@@ -31,6 +31,13 @@ impl Attention {
     pub(super) fn stays(&self, now: MonoTime) -> bool {
         now < self.until && now.0 % PERIOD.0 < AWAKE_MAX.0
     }
+
+    /// When work that a turn has left goes on, unless something else begins a turn before: at once,
+    /// or in the next period.
+    pub(super) fn resumed(&self, now: MonoTime) -> MonoTime {
+        let within = now.0 % PERIOD.0;
+        if within < AWAKE_MAX.0 { now } else { now + Nanos(PERIOD.0 - within) }
+    }
 }
 
 #[cfg(test)]
@@ -58,5 +65,10 @@ mod tests {
             !attention.stays(now)
         });
         assert_eq!(asleep.count(), 2_000);
+        let moments = (0..10_000_u64).map(|step| start + Nanos::from_micros(step * 10));
+        let delayed = moments.filter(|&now| attention.resumed(now) > now);
+        assert_eq!(delayed.count(), 2_000);
+        let last = start + Nanos::from_micros(9_999);
+        assert_eq!(attention.resumed(last), start + Nanos::from_millis(10));
     }
 }

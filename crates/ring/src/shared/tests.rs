@@ -1,48 +1,15 @@
 //! Two honest sides, and one that lies.
 
-use std::alloc::{Layout, alloc_zeroed, dealloc};
-
 use super::*;
 
-/// Memory that stands for a mapping.
-struct Pages(NonNull<u8>, Layout);
-
-impl Pages {
-    fn zeroed(len: usize) -> Arc<Self> {
-        let layout = Layout::from_size_align(len, 4096).expect("a layout");
-        // SAFETY: the layout is not empty.
-        let base = unsafe { alloc_zeroed(layout) };
-        Arc::new(Self(NonNull::new(base).expect("memory"), layout))
-    }
-}
-
-// SAFETY: a block of the allocator, page-aligned and zeroed, freed by `drop` only.
-unsafe impl SharedMemory for Pages {
-    fn base(&self) -> NonNull<u8> {
-        self.0
-    }
-
-    fn len(&self) -> usize {
-        self.1.size()
-    }
-}
-
-// SAFETY: it owns its memory.
-unsafe impl Send for Pages {}
-// SAFETY: it hands out an address, never references.
-unsafe impl Sync for Pages {}
-
-impl Drop for Pages {
-    fn drop(&mut self) {
-        // SAFETY: allocated with this layout.
-        unsafe { dealloc(self.0.as_ptr(), self.1) };
-    }
+fn zeroed(len: usize) -> Arc<HeapRegion> {
+    Arc::new(HeapRegion::new(len))
 }
 
 const LAYOUT: RingLayout = RingLayout { pushed: 0, taken: 128, slots: 256, capacity: 4 };
 
 fn pair() -> (Sender<2>, Receiver<2>, Words) {
-    let words = Words::new(Pages::zeroed(4096));
+    let words = Words::new(zeroed(4096));
     (Sender::new(words.clone(), LAYOUT), Receiver::new(words.clone(), LAYOUT), words)
 }
 
@@ -122,7 +89,7 @@ fn a_sleeper_is_rung_for_once() {
 
 #[test]
 fn bytes_are_copied_within_their_range_only() {
-    let memory = Pages::zeroed(8192);
+    let memory = zeroed(8192);
     let mut bytes = SharedBytes::new(memory, 4096);
     assert_eq!(bytes.len(), 4096);
     bytes.copy_in(4093, &[1, 2, 3]);
@@ -140,5 +107,5 @@ fn bytes_are_copied_within_their_range_only() {
 #[test]
 #[should_panic(expected = "within the data")]
 fn bytes_beyond_the_range_are_not_copied() {
-    SharedBytes::new(Pages::zeroed(8192), 4096).copy_in(4094, &[1, 2, 3]);
+    SharedBytes::new(zeroed(8192), 4096).copy_in(4094, &[1, 2, 3]);
 }
