@@ -20,6 +20,7 @@ use tactus_core::rtsp::span::{RangeStart, Span};
 use tactus_core::rtsp::transport::{Lower, offers};
 use tactus_core::rtsp::{Status, v2};
 use tactus_core::units::{Bytes, KIB, MIB};
+pub use tactus_engine::fuzz_targets::rings;
 pub use tactus_http::fuzz_targets::{
     chunked, listing, pace, properties, proxied, range, request, target, times, upload,
 };
@@ -55,7 +56,7 @@ const fn of(name: &'static str, run: fn(&[u8]) -> bool, bytes_max: u64, thread: 
 }
 
 /// All entry points. Configurable limits have their defaults.
-pub const TARGETS: [Target; 25] = [
+pub const TARGETS: [Target; 26] = [
     // The request line, its fields, and a body that is skipped.
     of("request", request, 8 * KIB + 32 * KIB + 64 * KIB, Thread::Control),
     of("chunked", chunked, 64 * KIB, Thread::Control),
@@ -88,6 +89,8 @@ pub const TARGETS: [Target; 25] = [
     of("rtsp", rtsp, (HEAD_MAX + BODY_MAX) as u64, Thread::Control),
     of("description", description, BODY_MAX as u64, Thread::Control),
     of("credentials", credentials, HEAD_MAX as u64, Thread::Control),
+    // Steps of a program in the memory that it shares; each turn of its server is bounded.
+    of("rings", rings, 16 * KIB, Thread::Blocking),
 ];
 
 /// Runs the entry point of this name and checks its limits: the body of the fuzz targets.

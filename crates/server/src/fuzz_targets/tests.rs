@@ -241,6 +241,11 @@ fn no_credentials_crash_it() {
     run("credentials");
 }
 
+#[test]
+fn l02_no_ring_of_a_program_crashes_it() {
+    run("rings");
+}
+
 /// The worst inputs of the largest size at each entry point stay within the limits of time and
 /// memory.
 #[test]

@@ -244,6 +244,22 @@ fn special(target: &str) -> Vec<(&'static str, Vec<u8>, Part, Vec<u8>)> {
             of("spaces", "Digest ", |_| (*b"a=   ,").into(), ""),
             of("a nonce", "Digest nonce=\"", |_| (*b"a").into(), "\""),
         ],
+        "rings" => {
+            // Two open handles, one of them in memory.
+            let open = "h\0h\u{1}h\u{1}";
+            vec![
+                of(
+                    "reads of two bytes",
+                    open,
+                    |_| (*b"r\0\x01\0\0\0\0\x02\0\0\0qb\0\0qa").into(),
+                    "",
+                ),
+                of("long reads", open, |_| (*b"r\x01\x01\0\0\0\0\x10\x27\0\0qa").into(), ""),
+                of("requests that are refused", open, |_| (*b"p\xffqt\0").into(), ""),
+                of("maps", "", |_| (*b"h\0h\0h\x80").into(), ""),
+                of("turns", open, |_| (*b"q\xff").into(), ""),
+            ]
+        }
         "reports" => {
             let part: Part = |_| vec![0x80, 201, 0, 1, 0, 0, 0, 7];
             let many: Part = |_| vec![0x80, 203, 0, 0];
