@@ -13,6 +13,7 @@ use tactus_testkit::{DISK_MODEL, server};
 use crate::TACTUS;
 use raw::{DATA, Raw};
 
+mod killed;
 mod library;
 mod raw;
 
@@ -26,7 +27,7 @@ struct Served {
     admin: String,
     socket: PathBuf,
     bytes: Vec<u8>,
-    _dir: tempfile::TempDir,
+    dir: tempfile::TempDir,
 }
 
 fn serve() -> Served {
@@ -47,14 +48,18 @@ fn serve() -> Served {
     let (process, said) = server::start(&mut command, None, server::until("Metrics"), drop);
     let admin = server::address(&said, "Metrics", "http://").expect("an address").to_owned();
     let socket = dir.path().join("local.sock");
-    Served { process, admin, socket, bytes, _dir: dir }
+    Served { process, admin, socket, bytes, dir }
 }
 
 impl Served {
-    fn metric(&self, name: &str) -> u64 {
+    fn metrics(&self) -> String {
         let request =
             format!("GET /metrics HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", self.admin);
-        let text = exchange(&self.admin, request.as_bytes());
+        exchange(&self.admin, request.as_bytes())
+    }
+
+    fn metric(&self, name: &str) -> u64 {
+        let text = self.metrics();
         let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
         line.unwrap_or_else(|| panic!("no {name} in {text}")).parse::<f64>().expect("a number")
             as u64
@@ -159,7 +164,7 @@ fn a_request_with_a_time_takes_effect_then_and_not_before() {
 }
 
 #[test]
-fn what_a_program_does_wrong_is_an_error_number_and_harms_nobody() {
+fn l01_what_a_program_does_wrong_is_an_error_number_and_harms_nobody() {
     let _turn = turn();
     let served = serve();
     let mut other = Raw::connect(&served.socket);
@@ -197,7 +202,7 @@ fn what_a_program_does_wrong_is_an_error_number_and_harms_nobody() {
 }
 
 #[test]
-fn rubbish_and_deaths_leave_nothing_behind_and_harm_nobody() {
+fn l02_rubbish_and_deaths_leave_nothing_behind_and_harm_nobody() {
     let _turn = turn();
     let served = serve();
     let mut other = Raw::connect(&served.socket);

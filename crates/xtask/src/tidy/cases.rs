@@ -29,7 +29,8 @@ const DOCUMENTS: [Document; 3] = [
         digits: 1,
         ids_in_names: false,
     },
-    // HTTP framing, ranges, paths, uploads and WebDAV, RTSP, live inputs, pages, tokens.
+    // HTTP framing, ranges, paths, uploads and WebDAV, RTSP, live inputs, pages, tokens, local
+    // programs.
     Document {
         path: "docs/hostile-input.md",
         tables: &[
@@ -41,6 +42,7 @@ const DOCUMENTS: [Document; 3] = [
             ("D", 1, 4),
             ("C", 1, 3),
             ("K", 3, 3),
+            ("L", 1, 4),
         ],
         digits: 2,
         ids_in_names: true,
