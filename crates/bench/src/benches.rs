@@ -69,6 +69,8 @@ pub enum Bench {
     Admission(Options),
     /// 200 streams and a CPU hog on the control side's core.
     Hog(Options),
+    /// 200 streams beside four local programs in tight loops and one that writes rubbish.
+    LocalHog(Options),
     /// A loaded server under a memory limit.
     Memory(Options),
     /// Deliveries from an emulated 7200 rpm disk while clients upload as fast as they are let.
@@ -207,6 +209,7 @@ pub fn run_bench(bench: Bench) -> Result<()> {
         Bench::HddCapacity(options) => (options, hdd_capacity::bench),
         Bench::Admission(options) => (options, admission::bench),
         Bench::Hog(options) => (options, hog::bench),
+        Bench::LocalHog(options) => (options, hog::bench_programs),
         Bench::Memory(options) => (options, memory::bench),
         Bench::Uploads(options) => (options, uploads::bench),
         Bench::Vbr(options) => (options, vbr::bench),

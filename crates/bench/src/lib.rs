@@ -33,6 +33,7 @@ pub mod disk;
 pub mod group;
 pub mod hogs;
 pub mod netns;
+pub mod programs;
 pub mod receiver;
 pub mod titles;
 pub mod uploader;

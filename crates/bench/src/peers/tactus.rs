@@ -7,7 +7,7 @@ use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::net::SocketAddrV4;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Result, ensure};
@@ -45,6 +45,8 @@ pub struct Tuning {
     pub placement: Option<String>,
     /// Whether blocks are sent by reference from the page cache.
     pub sendfile: Option<bool>,
+    /// Where programs of the same machine connect.
+    pub local: Option<PathBuf>,
     /// Leaves everything that may be left to the server's defaults, its placement too.
     pub defaults: bool,
 }
@@ -177,6 +179,9 @@ impl Tactus {
                 ("uploads", setting.uploads.then(|| "true".into())),
             ],
         );
+        if let Some(local) = &tuning.local {
+            text.push_str(&format!("\n[local]\npath = \"{}\"\n", local.display()));
+        }
         if setting.uploads {
             text.push_str(&format!(
                 "\n[upload]\nopen_per_principal_max = 10000\n\n\
