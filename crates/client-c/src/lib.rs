@@ -504,7 +504,7 @@ unsafe fn text<'a>(pointer: *const c_char) -> Result<&'a str, Error> {
 }
 
 fn info_of(stat: &Stat) -> TactusInfo {
-    let Stat { is_directory, len, modified, rate } = *stat;
+    let Stat { is_directory, len, modified, rate, .. } = *stat;
     TactusInfo { len, modified_ns: modified, rate: rate.unwrap_or(0), is_directory }
 }
 

@@ -27,7 +27,7 @@ pub(crate) struct Entry {
 
 impl From<tactus_client::Stat> for Stat {
     fn from(stat: tactus_client::Stat) -> Self {
-        let tactus_client::Stat { is_directory, len, modified, rate } = stat;
+        let tactus_client::Stat { is_directory, len, modified, rate, .. } = stat;
         Self { length: len, modified_ns: modified, rate, is_directory }
     }
 }

@@ -1,6 +1,6 @@
 //! A connection to the server, as a program uses it.
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,6 +16,17 @@ use crate::options::Options;
 use crate::protocol::{Entry, Reply, Request, Stat};
 use crate::table::{Destination, Extent, Token};
 use crate::title::{NO_ROOM, Title};
+
+/// Space of a file system in bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Space {
+    /// All of it.
+    pub total: u64,
+    /// What no file uses.
+    pub free: u64,
+    /// The part of it that can be used.
+    pub available: u64,
+}
 
 /// A connection to the server.
 ///
@@ -78,26 +89,67 @@ impl Client {
         }
     }
 
-    /// The names in a directory, sorted.
+    /// The file of a title, open for reading, and its facts. It is read through the kernel's page
+    /// cache like any file, beside the plan of the disk, and costs the server nothing. It stays the
+    /// version that was opened, whatever happens to the name.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` where such reads could harm streams (on a spinning disk, on a disk that does
+    /// not keep up), and for a title that grows: then [`Self::open`] reads it. Otherwise as
+    /// [`Self::open`].
+    pub fn open_file(&self, path: &str) -> Result<(OwnedFd, Stat)> {
+        let request = Request::File { title: path.to_owned() };
+        match self.connection.ask_for_files(&request)? {
+            (Reply::File(stat), files) => {
+                let no_file = Error::new(Errno::PROTO, "the server sent no file of the title");
+                Ok((files.into_iter().next().ok_or(no_file)?, stat))
+            }
+            (other, _) => Err(unexpected(other)),
+        }
+    }
+
+    /// The space of the volume at `path`; at a path above all volumes, that of all together.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn space(&self, path: &str) -> Result<Space> {
+        match self.connection.ask(&Request::Space { path: path.to_owned() })? {
+            Reply::Space { total, free, available } => Ok(Space { total, free, available }),
+            other => Err(unexpected(other)),
+        }
+    }
+
+    /// The names in a directory: those of directories, which end with a slash, then those of
+    /// titles, each sorted.
     ///
     /// # Errors
     /// `ENOTDIR`, or as [`Self::open`].
     pub fn list(&self, directory: &str) -> Result<Vec<Entry>> {
         let mut all: Vec<Entry> = vec![];
         loop {
-            let after = all.last().map(|entry| entry.name.clone());
-            let request = Request::List { directory: directory.to_owned(), after };
-            match self.connection.ask(&request)? {
-                Reply::List { entries, more } => {
-                    // A part without a name would be asked for again without end.
-                    let is_last = !more || entries.is_empty();
-                    all.extend(entries);
-                    if is_last {
-                        return Ok(all);
-                    }
-                }
-                other => return Err(unexpected(other)),
+            let after = all.last().map(|entry| entry.name.as_str());
+            let (entries, more) = self.list_part(directory, after)?;
+            all.extend(entries);
+            if !more {
+                return Ok(all);
             }
+        }
+    }
+
+    /// The next names in a directory behind the name `after`, as [`Self::list`] orders them, and
+    /// whether there are more. One message carries some hundred names.
+    ///
+    /// # Errors
+    /// As [`Self::list`].
+    pub fn list_part(&self, directory: &str, after: Option<&str>) -> Result<(Vec<Entry>, bool)> {
+        let (directory, after) = (directory.to_owned(), after.map(str::to_owned));
+        match self.connection.ask(&Request::List { directory, after })? {
+            Reply::List { entries, more } => {
+                // A part without a name would be asked for again without end.
+                let more = more && !entries.is_empty();
+                Ok((entries, more))
+            }
+            other => Err(unexpected(other)),
         }
     }
 

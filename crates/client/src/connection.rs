@@ -12,7 +12,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{AddressFamily, Shutdown, SocketAddrUnix, SocketFlags, SocketType};
 use tactus_core::local::{
     ANSWER_WORDS, Answer, Operation, REQUEST_WORDS, RING_SLOTS, Request, VERSION, layout,
 };
@@ -79,6 +80,9 @@ pub(crate) struct Read {
 impl Connection {
     pub(crate) fn new(path: &Path, options: &Options) -> Result<Self> {
         let socket = connect(path)?;
+        let timeout = |which| set_socket_timeout(&socket, which, options.patience);
+        let timed = timeout(Timeout::Recv).and_then(|()| timeout(Timeout::Send));
+        timed.map_err(|errno| Error::new(errno, "the time limit of the socket cannot be set"))?;
         let hello = protocol::Request::Hello { version: VERSION, data: options.data };
         let failed = |error| Error::system(&error, "the server was not reached by its socket");
         socket::send(&socket, &hello, &[]).map_err(failed)?;
@@ -380,6 +384,13 @@ impl Connection {
             Ok(None) => {
                 self.end_after_answers(&mut self.state());
                 Err(Error::gone())
+            }
+            // The reply may come later, so that no further one belongs to its request.
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                rustix::net::shutdown(&self.socket, Shutdown::Both).ok();
+                let error = Error::new(Errno::TIMEDOUT, "the server does not answer");
+                self.state().end(&error);
+                Err(error)
             }
             Err(error) => Err(Error::system(&error, "the server did not reply by its socket")),
         }

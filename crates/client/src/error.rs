@@ -14,6 +14,7 @@ use rustix::io::Errno;
 /// | `EAGAIN` | no room for more requests; take completions, then try again |
 /// | `ENOBUFS` | no free range of this length in the data; drop buffers or connect with more |
 /// | `ECONNRESET` | the server has gone; connect again |
+/// | `ETIMEDOUT` | no answer within [`patience`](crate::Options::patience); connect again |
 /// | `EPROTO` | the server wrote an answer that no request has; connect again |
 /// | `EPROTONOSUPPORT` | the server speaks another version of the protocol |
 /// | `EINVAL` | a title or a buffer of another client, or a length that cannot be |

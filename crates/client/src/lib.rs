@@ -74,7 +74,7 @@ mod future;
 mod client;
 
 pub use buffer::{Buffer, RawBuffer};
-pub use client::Client;
+pub use client::{Client, Space};
 pub use completion::{Completion, ReadRequest};
 pub use error::{Error, Result};
 pub use future::ReadFuture;

@@ -12,10 +12,13 @@ pub struct Options {
     /// costs no wake-up. Zero sleeps at once. 20 us by default, as long as
     /// the server looks for the next request.
     pub spin: Duration,
+    /// How long a request for a name may take: opening, facts, lists. When it is over, the server
+    /// counts as gone. `None`, the default, waits without limit.
+    pub patience: Option<Duration>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { data: 4 << 20, spin: Duration::from_micros(20) }
+        Self { data: 4 << 20, spin: Duration::from_micros(20), patience: None }
     }
 }

@@ -28,6 +28,17 @@ pub enum Request {
         /// The number from [`Reply::Opened`].
         handle: u32,
     },
+    /// Asks for the file of a title, to be read through the page cache. Answered by
+    /// [`Reply::File`], or refused with `EOPNOTSUPP` where such reads could harm streams.
+    File {
+        /// Its path, as in HTTP.
+        title: String,
+    },
+    /// Asks for the space of a volume. Answered by [`Reply::Space`].
+    Space {
+        /// A path in it, as in HTTP; above all volumes, the sum of them is meant.
+        path: String,
+    },
     /// Has an open title read into memory that the program can map. Answered by [`Reply::Mapped`].
     Map {
         /// The number from [`Reply::Opened`].
@@ -71,6 +82,18 @@ pub enum Reply {
         /// The facts.
         stat: Stat,
     },
+    /// The file of a title. With one descriptor, for reading, whose file description is the
+    /// program's alone.
+    File(Stat),
+    /// The space of a volume, in bytes.
+    Space {
+        /// All of it.
+        total: u64,
+        /// What no file uses.
+        free: u64,
+        /// The part of it that can be used.
+        available: u64,
+    },
     /// A title is in memory, until the program closes it. With one descriptor, for reading.
     Mapped {
         /// Where the title begins in the memory.
@@ -99,7 +122,7 @@ pub enum Reply {
 }
 
 /// Facts about a title or a directory.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub struct Stat {
     /// Whether it is a directory.
     pub is_directory: bool,
@@ -110,6 +133,22 @@ pub struct Stat {
     /// Its own rate in bits per second, if it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate: Option<u64>,
+    /// Which file a title is: no other file of the library has this number at the same time. It
+    /// stays while the title grows or is changed in place, and is another one when the title is
+    /// replaced. Zero if it is not known, and for a directory.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub file: u64,
+    /// Which version of a title it is: another number when the content has changed. Zero if it is
+    /// not known, and for a directory.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub version: u64,
+    /// Whether the title is still growing.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub grows: bool,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// One name of a directory.

@@ -27,7 +27,7 @@ const PAGE: usize = 4096;
 
 fn connect_with(data: usize, spin: Duration) -> (FakeServer, Client, Title) {
     let server = FakeServer::start();
-    let options = Options { data: data as u64, spin };
+    let options = Options { data: data as u64, spin, ..Options::default() };
     let client = Client::connect_with(&server.path, &options).unwrap();
     let title = client.open("/one").unwrap();
     (server, client, title)
@@ -588,4 +588,20 @@ fn a_first_message_that_is_not_right_is_an_error() {
     }
     let Err(error) = Client::connect("/nowhere/tactus.sock") else { panic!("no server") };
     assert_eq!(errno(&error), Errno::NOENT);
+}
+
+#[test]
+fn a_server_that_does_not_answer_has_gone_when_the_patience_is_over() {
+    let server = FakeServer::start();
+    let patience = Some(Duration::from_millis(50));
+    let options = Options { patience, ..Options::default() };
+    let client = Client::connect_with(&server.path, &options).unwrap();
+    let title = client.open("/one").unwrap();
+    assert_eq!(client.space("/").map(|space| space.total), Ok(3));
+    assert_eq!(errno(&client.open_file("/one").unwrap_err()), Errno::OPNOTSUPP);
+    let begun = std::time::Instant::now();
+    assert_eq!(errno(&client.space("/slow").unwrap_err()), Errno::TIMEDOUT);
+    assert!(begun.elapsed() >= Duration::from_millis(50));
+    assert!(client.stat("/one").is_err(), "a late reply belongs to no other request");
+    assert_eq!(errno(&title.read_at(0, &mut [0; 10]).unwrap_err()), Errno::TIMEDOUT);
 }

@@ -301,6 +301,24 @@ impl Broker {
         TitleFile::open(title, &self.shared.rules).map_err(io::Error::from_raw_os_error)
     }
 
+    /// The title's file for a program of this machine, which then reads it through the page cache,
+    /// beside the disk's cycle. The file description belongs to the caller alone. `None` where such
+    /// reads could harm streams (on a disk with an arm, on a degraded volume) or would show bytes
+    /// that are not durable (of a title that grows).
+    ///
+    /// # Errors
+    /// If file descriptors are exhausted.
+    pub fn plain_file(&self, title: &OpenTitle) -> io::Result<Option<OwnedFd>> {
+        let volume = title.volume;
+        let has_arm =
+            self.shared.table().ledger.limits().disks[usize::from(volume.0)].model.has_arm();
+        let is_degraded = self.shared.level(volume) != DegradationLevel::Nothing;
+        if has_arm || is_degraded || title.following.is_some() {
+            return Ok(None);
+        }
+        tactus_sys::file::reopen(&title.file).map(Some)
+    }
+
     /// How many more streams whose own rate is `rate` would be admitted from `volume`.
     pub fn room_for(&self, volume: VolumeId, rate: BitRate, tick: Tick) -> u32 {
         self.limit_for(volume, rate, tick).0

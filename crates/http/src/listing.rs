@@ -408,6 +408,8 @@ pub(super) fn check_parts(names: &[&str], form: &mut (dyn Format + Send)) {
         modified: Some(WallTime(784_111_777_000_000_000)),
         created: None,
         etag: Some("\"abc\"".to_owned()),
+        file: None,
+        grows: false,
         digests: None,
     };
     let mut entries = names.iter().take(PART_ENTRIES).map(entry).collect::<Vec<_>>().into_iter();

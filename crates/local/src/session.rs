@@ -20,7 +20,7 @@ use tokio::runtime::Handle;
 
 use crate::doorbell::Doorbell;
 use crate::fill::FillError;
-use crate::names::{self, EBADF, EINVAL, EMFILE, Refusal};
+use crate::names::{self, EBADF, EINVAL, EMFILE, Listing, Refusal};
 use crate::titles::{MapFault, MappedTitles, TitleMemory};
 
 /// What all sessions use.
@@ -113,6 +113,13 @@ fn answer(connection: &OwnedFd, shared: &Shared, session: &mut LocalSession) -> 
         drop::<Vec<OwnedFd>>(descriptors);
         let answered = match request {
             Request::Map { handle } => titles.map(handle, shared, session),
+            Request::File { title } => {
+                let found = names::file(&shared.catalogue, &shared.broker, &title);
+                shared.runtime.block_on(found).map(|(reply, file)| (reply, Some(file)))
+            }
+            Request::Space { path } => {
+                names::space(&shared.catalogue, &path).map(|reply| (reply, None))
+            }
             other => {
                 let reply = shared.runtime.block_on(reply(other, shared, session, &mut titles));
                 reply.map(|reply| (reply, None))
@@ -133,9 +140,10 @@ async fn reply(
     titles: &mut Titles,
 ) -> Result<Reply, Refusal> {
     match request {
-        Request::Map { .. } | Request::Hello { .. } => {
-            Err((EINVAL, "the program is connected already".into()))
-        }
+        Request::Map { .. }
+        | Request::File { .. }
+        | Request::Space { .. }
+        | Request::Hello { .. } => Err((EINVAL, "the program is connected already".into())),
         Request::Open { title } => {
             let (found, stat) = names::open(&shared.catalogue, &title).await?;
             let opened = session.open(&found, &shared.broker);
@@ -152,14 +160,17 @@ async fn reply(
         },
         Request::Stat { title } => names::stat(&shared.catalogue, &title).await,
         Request::List { directory, after } => {
-            names::list(&shared.catalogue, &directory, after.as_deref()).await
+            let listing = &mut titles.listing;
+            names::list(&shared.catalogue, listing, &directory, after.as_deref()).await
         }
     }
 }
 
-/// The titles that a client has open, and those of them that it has mapped.
+/// The titles that a client has open, those of them that it has mapped, and the directory that it
+/// reads.
 #[derive(Default)]
 struct Titles {
+    listing: Option<Listing>,
     open: HashMap<u32, (Arc<OpenTitle>, Option<Arc<TitleMemory>>)>,
 }
 

@@ -173,6 +173,14 @@ impl OpenTitle {
         Some(self.media.get().copied().flatten()?.rate)
     }
 
+    /// Which file it is ([`FileVersion::file`]).
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub fn file_number(&self) -> io::Result<u64> {
+        Ok(FileVersion::of(&rustix::fs::fstat(&self.file)?).file())
+    }
+
     /// Its file for sends from the page cache, which all its streams share; opened when it is first
     /// asked for.
     ///
@@ -208,6 +216,17 @@ pub struct Directory {
     open: Option<(usize, OwnedFd)>,
     /// Its path from the top, to find the volumes that are mounted in it.
     path: String,
+}
+
+/// The space of a file system in bytes, or that of several together.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct VolumeSpace {
+    /// All of it.
+    pub total: u64,
+    /// What no file uses.
+    pub free: u64,
+    /// The part of it that files of ordinary users can use.
+    pub available: u64,
 }
 
 /// The entries of a directory that are read.
@@ -505,6 +524,8 @@ impl Catalogue {
                     modified: Some(title.modified),
                     created: None,
                     etag: Some(title.etag.clone()),
+                    file: title.file_number().ok(),
+                    grows: true,
                     digests: None,
                 };
                 Ok(PathInfo { own, below: None })
@@ -528,6 +549,27 @@ impl Catalogue {
         others.any(|other| {
             other.below(path.name()).is_some() || path_of_fd(other.root()).starts_with(&place)
         })
+    }
+
+    /// The space of the volume that holds `path`, or of all volumes if it is above them. May block.
+    ///
+    /// # Errors
+    /// When no volume holds it, or what the file system says.
+    pub fn space(&self, path: &RequestPath) -> Result<VolumeSpace, OpenFault> {
+        let own = self.volume_of(path)?.map(|(index, _)| index);
+        let mut all = VolumeSpace::default();
+        for (index, volume) in self.volumes.iter().enumerate() {
+            if own.is_some_and(|own| own != index) {
+                continue;
+            }
+            let found = rustix::fs::fstatvfs(volume.root());
+            let found = found.map_err(|errno| OpenFault::Failed(errno.raw_os_error()))?;
+            let bytes = |blocks: u64| blocks.saturating_mul(found.f_frsize);
+            all.total += bytes(found.f_blocks);
+            all.free += bytes(found.f_bfree);
+            all.available += bytes(found.f_bavail);
+        }
+        Ok(all)
     }
 
     /// Forgets titles that have been removed or changed, to close their files. The disk frees their

@@ -153,7 +153,8 @@ fn listener(path: &Path) -> OwnedFd {
 }
 
 fn serve_names(client: &OwnedFd, control: &Control) {
-    let stat = Stat { is_directory: false, len: TITLE_LEN, modified: 5, rate: Some(TITLE_RATE) };
+    let stat =
+        Stat { len: TITLE_LEN, modified: 5, rate: Some(TITLE_RATE), file: 7, ..Stat::default() };
     let mut handles = 0;
     while let Ok(Some((message, _))) = socket::receive::<Message>(client) {
         let missing = |name: &str| Reply::Error {
@@ -169,6 +170,13 @@ fn serve_names(client: &OwnedFd, control: &Control) {
                     return;
                 }
                 continue;
+            }
+            Message::File { .. } => Reply::Error { errno: 95, message: "no file".to_owned() },
+            Message::Space { path } => {
+                if path == "/slow" {
+                    std::thread::sleep(std::time::Duration::from_secs(1));
+                }
+                Reply::Space { total: 3, free: 2, available: 1 }
             }
             Message::Open { title } if title.starts_with("/missing") => missing(&title),
             Message::Stat { title } if title.starts_with("/missing") => missing(&title),

@@ -367,6 +367,8 @@ pub(super) fn check(asked: &PropertyQuery) {
         modified: Some(WallTime(784_111_777_000_000_000)),
         created: None,
         etag: Some("\"abc\"".to_owned()),
+        file: None,
+        grows: false,
         digests: None,
     };
     let path = RequestPath::parse(b"/d&/a%26b.ts").expect("it is one");
@@ -429,7 +431,16 @@ mod tests {
 
     fn directory(name: &str) -> Entry {
         let (name, kind) = (name.to_owned(), EntryKind::Directory);
-        Entry { name, kind, modified: None, created: Some(WallTime(0)), etag: None, digests: None }
+        Entry {
+            name,
+            kind,
+            modified: None,
+            created: Some(WallTime(0)),
+            etag: None,
+            file: None,
+            grows: false,
+            digests: None,
+        }
     }
 
     fn told(path: &str, own: &Entry, asked: &PropertyQuery) -> String {

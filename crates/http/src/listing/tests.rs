@@ -23,11 +23,22 @@ fn shown(path: &str, query: Option<&str>, accept: &str, names: &[&str]) -> (Stri
         modified: Some(WallTime(1_700_000_000_000_000_000)),
         created: None,
         etag: None,
+        file: None,
+        grows: false,
         digests: None,
     };
     let mut entries: Vec<_> = names.iter().map(entry).collect();
     let (name, kind) = ("sub".into(), EntryKind::Directory);
-    entries.push(Entry { name, kind, modified: None, created: None, etag: None, digests: None });
+    entries.push(Entry {
+        name,
+        kind,
+        modified: None,
+        created: None,
+        etag: None,
+        file: None,
+        grows: false,
+        digests: None,
+    });
     let path = RequestPath::parse(path.as_bytes()).unwrap();
     let takes_uploads = path.name().starts_with("up");
     let (host, base) = (Some("tv:8080".into()), Some("http://tv:8080/media".into()));
@@ -231,6 +242,8 @@ fn s01_a_part_of_a_listing_has_as_many_entries_as_fit() {
         modified: None,
         created: None,
         etag: None,
+        file: None,
+        grows: false,
         digests: None,
     };
     let mut entries = names.iter().map(entry).collect::<Vec<_>>().into_iter();
@@ -269,7 +282,16 @@ fn r01_the_page_shows_the_mean_of_a_title_and_its_peak_if_it_is_higher() {
             duration: None,
         };
         let (name, modified) = ("film.mp4".to_owned(), None);
-        let entry = Entry { name, kind: title, modified, created: None, etag: None, digests: None };
+        let entry = Entry {
+            name,
+            kind: title,
+            modified,
+            created: None,
+            etag: None,
+            file: None,
+            grows: false,
+            digests: None,
+        };
         let path = RequestPath::parse(b"/").unwrap();
         let page = Page { path, host: None, base: None, takes_uploads: false };
         let (mut form, mut text) = begin(super::kind(None, &fields("text/html")), &page);

@@ -31,6 +31,11 @@ struct Served {
 }
 
 fn serve() -> Served {
+    serve_from(DISK_MODEL)
+}
+
+/// The same, from a disk of which `model` is the model.
+fn serve_from(model: &str) -> Served {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory on a disk");
     let titles = dir.path().join("titles");
     fs::create_dir_all(titles.join("news")).expect("a directory");
@@ -38,7 +43,7 @@ fn serve() -> Served {
     fs::write(titles.join(&TITLE[1..]), &bytes).expect("a title");
     fs::write(titles.join(OTHER), vec![7; 2_500_000]).expect("a title");
     fs::create_dir_all(titles.join(".tactus")).expect("a directory");
-    fs::write(titles.join(".tactus/disk-model.toml"), DISK_MODEL).expect("a model");
+    fs::write(titles.join(".tactus/disk-model.toml"), model).expect("a model");
     let config = dir.path().join("tactus.toml");
     fs::write(&config, "[local]\npath = \"local.sock\"\ntitles_max = \"5 MB\"\n")
         .expect("a configuration");

@@ -25,6 +25,10 @@ pub struct Entry {
     pub created: Option<WallTime>,
     /// The title's entity tag.
     pub etag: Option<String>,
+    /// Which file a title is ([`FileVersion::file`]).
+    pub file: Option<u64>,
+    /// Whether it is a title that is not complete.
+    pub grows: bool,
     /// Its checksums, if known and requested.
     pub digests: Option<Digests>,
 }
@@ -63,8 +67,8 @@ pub(super) fn entry(
     facts: impl FnOnce(&FileVersion) -> Option<MediaFacts>,
 ) -> Option<Entry> {
     let version = version(status);
-    let (kind, etag) = match FileType::from_raw_mode(u32::from(status.stx_mode)) {
-        FileType::Directory => (EntryKind::Directory, None),
+    let (kind, etag, file) = match FileType::from_raw_mode(u32::from(status.stx_mode)) {
+        FileType::Directory => (EntryKind::Directory, None, None),
         FileType::RegularFile => {
             let facts = facts(&version);
             let kind = EntryKind::Title {
@@ -73,14 +77,14 @@ pub(super) fn entry(
                 peak: facts.and_then(|facts| facts.peak),
                 duration: facts.map(|facts| facts.duration),
             };
-            (kind, Some(version.etag()))
+            (kind, Some(version.etag()), Some(version.file()))
         }
         _ => return None,
     };
     let known = StatxFlags::from_bits_retain(status.stx_mask).contains(StatxFlags::BTIME);
     let created = known.then(|| wall(status.stx_btime.tv_sec, status.stx_btime.tv_nsec));
     let modified = Some(version.modified_wall());
-    Some(Entry { name, kind, modified, created, etag, digests: None })
+    Some(Entry { name, kind, modified, created, etag, file, grows: false, digests: None })
 }
 
 /// Times before 1970 become 1970.
@@ -93,7 +97,16 @@ impl Entry {
     /// An entry for the mount point of a volume: only its name is known.
     pub(super) fn mounted(name: &str) -> Self {
         let (name, kind) = (name.to_owned(), EntryKind::Directory);
-        Self { name, kind, modified: None, created: None, etag: None, digests: None }
+        Self {
+            name,
+            kind,
+            modified: None,
+            created: None,
+            etag: None,
+            file: None,
+            grows: false,
+            digests: None,
+        }
     }
 
     /// The media type of a title, by its name.

@@ -121,3 +121,69 @@ fn a_title_in_memory_is_mapped_and_its_memory_comes_back() {
         std::thread::sleep(Duration::from_millis(5));
     }
 }
+
+#[test]
+fn the_file_of_a_title_is_handed_out_where_no_arm_is_moved_and_is_the_programs_own() {
+    let _turn = turn();
+    let served = serve();
+    let client = Client::connect(&served.socket).expect("a connection");
+    let [one, other] = [0, 1].map(|_| client.open_file(TITLE).expect("a file"));
+    assert_eq!(one.1.len, served.bytes.len() as u64);
+    assert!(one.1.file != 0 && one.1.version != 0 && one.1 == other.1);
+    assert_eq!(client.stat(TITLE).map(|stat| (stat.file, stat.version)), {
+        Ok((one.1.file, one.1.version))
+    });
+    let [mut one, other] = [one, other].map(|(file, _)| fs::File::from(file));
+    let mut bytes = vec![];
+    std::io::Read::read_to_end(&mut one, &mut bytes).expect("bytes");
+    assert!(bytes == served.bytes);
+    // A position and flags of its own, and no right to write.
+    let position = |mut file: &fs::File| std::io::Seek::stream_position(&mut file);
+    assert_eq!([position(&one).ok(), position(&other).ok()], [Some(3_000_001), Some(0)]);
+    assert!(std::io::Write::write(&mut one, b"x").is_err());
+    assert_eq!(client.open_file("/none").expect_err("no title").errno(), 2);
+    assert_eq!(client.open_file("/news").expect_err("no title").errno(), 21);
+    let space = client.space("/").expect("space");
+    assert!(space.total > space.free && space.free >= space.available && space.available > 0);
+    drop((client, served));
+
+    let served = serve_from(&DISK_MODEL.replace("sweep = \"0 ns\"", "sweep = \"8 ms\""));
+    let client = Client::connect(&served.socket).expect("a connection");
+    assert_eq!(client.open_file(TITLE).expect_err("a disk with an arm").errno(), 95);
+    let title = client.open(TITLE).expect("a title");
+    assert_eq!(title.read_at(0, &mut bytes), Ok(served.bytes.len()));
+}
+
+#[test]
+fn a_large_directory_comes_in_parts_each_entry_once() {
+    let _turn = turn();
+    let served = serve();
+    let titles = served.socket.with_file_name("titles/many");
+    let mut expected = vec![];
+    for nth in 0..1_500 {
+        let name = format!("{nth:04}{}", "\"\\".repeat(nth % 120));
+        fs::create_dir_all(&titles).expect("a directory");
+        match nth % 10 {
+            0 => {
+                fs::create_dir(titles.join(&name)).expect("a directory");
+                expected.push(name + "/");
+            }
+            _ => {
+                fs::write(titles.join(&name), "x").expect("a title");
+                expected.push(name);
+            }
+        }
+    }
+    expected.sort_by_key(|name| (!name.ends_with('/'), name.trim_end_matches('/').to_owned()));
+    let client = Client::connect(&served.socket).expect("a connection");
+    let names = |entries: Vec<tactus_client::Entry>| -> Vec<_> {
+        entries.into_iter().map(|entry| entry.name).collect()
+    };
+    assert!(names(client.list("/many").expect("a list")) == expected);
+    // From any name on, also where no part has ended.
+    for at in [0, 1, 149, 150, 777, 1_498] {
+        let (part, _) = client.list_part("/many", Some(&expected[at])).expect("a part");
+        assert_eq!(names(part).first(), expected.get(at + 1), "{at}");
+    }
+    assert_eq!(client.list_part("/many", Some("9999")), Ok((vec![], false)));
+}
