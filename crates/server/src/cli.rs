@@ -16,6 +16,7 @@ mod get;
 mod ls;
 mod manual;
 mod measure;
+mod mount;
 mod nested;
 mod pin;
 mod play;
@@ -78,6 +79,7 @@ enum Command {
     Get(get::Get),
     Put(put::Put),
     Play(play::Play),
+    Mount(mount::Mount),
     Record(record::Record),
     Recording(recording::Recording),
     Status(status::Status),
@@ -179,6 +181,7 @@ pub fn main() -> ExitCode {
         Command::Get(get) => get.run(),
         Command::Put(put) => put.run(),
         Command::Play(play) => play.run(),
+        Command::Mount(mount) => mount.run(),
         Command::Record(record) => record.run(),
         Command::Recording(recording) => recording.run(),
         Command::Status(status) => status.run(),

@@ -173,6 +173,11 @@ const FOR_TESTS: &[Need] = &[
         why: "provides a terminal for the commands",
     },
     Need {
+        probe: &["rsync", "--version"],
+        packages: &["rsync"],
+        why: "compares trees of the mounted library",
+    },
+    Need {
         probe: &["sh", "-c", "command -v mandoc"],
         packages: &["mandoc"],
         why: "checks the manual pages",

@@ -19,6 +19,7 @@ mod everyday;
 mod indexes;
 mod live;
 mod local;
+mod mount;
 mod operating;
 mod pins;
 mod players;

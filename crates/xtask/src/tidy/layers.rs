@@ -39,7 +39,7 @@ enum Layer {
 /// Only tests may import it.
 const TESTKIT: &str = "tactus-testkit";
 
-const TABLE: [(&str, Layer); 21] = [
+const TABLE: [(&str, Layer); 22] = [
     ("tactus-core", Layer::Bottom),
     ("tactus-ring", Layer::Bottom),
     (TESTKIT, Layer::Bottom),
@@ -54,6 +54,7 @@ const TABLE: [(&str, Layer); 21] = [
     ("tactus-rtsp", Layer::Protocol),
     ("tactus-http", Layer::Protocol),
     ("tactus-local", Layer::Protocol),
+    ("tactus-mount", Layer::Protocol),
     ("tactus-config", Layer::Config),
     ("tactus", Layer::Top),
     ("tactus-sim", Layer::Top),
