@@ -143,9 +143,18 @@ pub fn prepare(socket: impl AsFd, wanted: Preparation) -> io::Result<AppliedOpti
     if let Some(size) = wanted.send_buffer {
         rustix::net::sockopt::set_socket_send_buffer_size(socket, size as usize)?;
     }
-    let cubic = rustix::net::sockopt::set_tcp_congestion(socket, "cubic").is_ok();
-    Ok(AppliedOptions { cubic })
+    Ok(AppliedOptions { cubic: choose_cubic(socket) })
 }
+
+/// Has all connections of a listener begin with cubic; returns whether the host allows it. On a
+/// host whose default is bbr, [`prepare`] comes too late for a connection: the kernel does not
+/// forget that bbr has asked it to pace, and sets a timer for each send.
+pub fn choose_cubic(socket: impl AsFd) -> bool {
+    rustix::net::sockopt::set_tcp_congestion(socket, CONGESTION_CONTROL).is_ok()
+}
+
+/// It does not pace.
+const CONGESTION_CONTROL: &str = "cubic";
 
 fn set_option(socket: i32, level: i32, name: i32, value: u32) -> io::Result<()> {
     let len = size_of::<u32>() as libc::socklen_t;
@@ -281,6 +290,26 @@ mod tests {
         });
         assert!(matches!(broken, Some(libc::EPIPE | libc::ECONNRESET)), "{broken:?}");
         assert_eq!(link.send(NOW, SocketHandle(-1), &[b"data"]), SendResult::Broken(libc::EBADF));
+    }
+
+    /// Reno stands for a host whose default is another.
+    #[test]
+    fn connections_begin_with_the_congestion_control_of_their_listener() {
+        use rustix::net::sockopt::{set_tcp_congestion, tcp_congestion};
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        set_tcp_congestion(&listener, "reno").unwrap();
+        let begins_with = || {
+            let peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            let (ours, _) = listener.accept().unwrap();
+            drop(peer);
+            tcp_congestion(&ours).unwrap()
+        };
+        assert_eq!(begins_with(), "reno");
+        if choose_cubic(&listener) {
+            assert_eq!(begins_with(), "cubic");
+        } else {
+            println!("skipped: this host does not allow cubic");
+        }
     }
 
     #[test]

@@ -34,7 +34,7 @@ use tactus_playout::reload::Reload;
 use tactus_rtsp::Rtsp;
 use tactus_storage::catalogue::{self, Catalogue, CatalogueRules, Root};
 use tactus_storage::store::{Manifests, Medium};
-use tactus_sys::activation;
+use tactus_sys::{activation, tcp};
 use tokio::task::JoinSet;
 
 use super::check::bind_error;
@@ -397,6 +397,8 @@ async fn drain(serving: &mut JoinSet<()>, limit: Duration) -> bool {
 
 fn listen(listener: TcpListener) -> Result<tokio::net::TcpListener> {
     listener.set_nonblocking(true)?;
+    // What the host refuses, `doctor` reports.
+    tcp::choose_cubic(&listener);
     Ok(tokio::net::TcpListener::from_std(listener)?)
 }
 
