@@ -12,11 +12,24 @@
 #include <stdint.h>
 #include <stdlib.h>
 
+// An older title with the name is replaced, if there is one.
+#define TACTUS_REPLACE_TITLES 0
+
+// The name must be free: -EEXIST.
+#define TACTUS_REPLACE_NOTHING 1
+
+// A title must have the name: -ENOENT.
+#define TACTUS_REPLACE_EXISTING 2
+
 // A connection to the server. It can be used by several threads at once.
 typedef struct tactus_client tactus_client;
 
 // An open title. It can be used by several threads at once.
 typedef struct tactus_title tactus_title;
+
+// A title that is written. It can be used by several threads at once; its requests are carried out
+// in order.
+typedef struct tactus_writer tactus_writer;
 
 // What can be chosen for a connection.
 typedef struct {
@@ -42,8 +55,8 @@ typedef struct {
 // Called for each name of a directory. Any value but 0 ends the list.
 typedef int (*tactus_list_function)(void *user, const char *name, const tactus_file_info *info);
 
-// A part of the memory that is shared with the server. It begins at a page. While a read is under
-// way in it, the program must not touch it.
+// A part of the memory that is shared with the server. It begins at a page. While a request is
+// under way in it, the program must not touch it.
 typedef struct {
   // The first byte.
   uint8_t *data;
@@ -53,18 +66,27 @@ typedef struct {
   uint64_t pages;
 } tactus_buffer;
 
-// A read that has ended.
+// A request that has ended.
 typedef struct {
-  // Which read it was.
+  // Which request it was.
   uint64_t token;
   // Its buffer, which belongs to the program again.
   tactus_buffer buffer;
-  // The number of bytes at the beginning of the buffer, less than its length only at the end of
-  // the title; or a negative error number.
+  // The number of bytes at the beginning of the buffer that were read or written, less than
+  // requested only for a read at the end of the title; or a negative error number.
   int64_t result;
   // When it took effect, in nanoseconds of CLOCK_MONOTONIC.
   uint64_t at_ns;
 } tactus_completion;
+
+// What can be chosen for a title that is written.
+typedef struct {
+  // Its length in bytes, for which space and quota are claimed at the beginning; a negative
+  // number: not known.
+  int64_t len;
+  // TACTUS_REPLACE_TITLES, _NOTHING or _EXISTING.
+  int replace;
+} tactus_write_options;
 
 #ifdef __cplusplus
 extern "C" {
@@ -168,13 +190,13 @@ int tactus_submit(const tactus_client *client,
                   uint64_t when_ns,
                   uint64_t *token);
 
-// Number of reads that can be submitted now.
+// Number of requests that can be submitted now.
 //
 // # Safety
 // `client` is valid.
 int tactus_room(const tactus_client *client);
 
-// The next completion of a read, if there is one. Never waits.
+// The next completion of a request, if there is one. Never waits.
 //
 // Returns 1 with a completion, 0 without.
 //
@@ -182,11 +204,11 @@ int tactus_room(const tactus_client *client);
 // `client` is valid; `completion` is valid for writing.
 int tactus_poll(const tactus_client *client, tactus_completion *completion);
 
-// Waits for the next completion of a read, for `timeout_ns` nanoseconds at most; a negative
+// Waits for the next completion of a request, for `timeout_ns` nanoseconds at most; a negative
 // number is no limit.
 //
-// Returns 1 with a completion; 0 if the time is over or no read is under way; or a negative error
-// number. That the server has gone is the result of each completion.
+// Returns 1 with a completion; 0 if the time is over or no request is under way; or a negative
+// error number. That the server has gone is the result of each completion.
 //
 // # Safety
 // `client` is valid; `completion` is valid for writing.
@@ -222,6 +244,128 @@ void tactus_disarm(const tactus_client *client);
 
 // Now, in nanoseconds of CLOCK_MONOTONIC.
 uint64_t tactus_now(void);
+
+// Begins to write the title `path`, which has no name before tactus_publish(). `options` may be
+// null: the length is not known, and an older title is replaced.
+//
+// Returns 0 or a negative error number: -EACCES if this user may not write, -EEXIST or -ENOENT as
+// `options` say, -EISDIR, -EBUSY if another client has locked the name, -ENOSPC, -EDQUOT, -EFBIG,
+// -EROFS if the volume takes no titles, -EMFILE.
+//
+// # Safety
+// `client` is valid; `path` is a string; `options` is null or valid; `writer` is valid for
+// writing.
+int tactus_create(const tactus_client *client,
+                  const char *path,
+                  const tactus_write_options *options,
+                  tactus_writer **writer);
+
+// Appends bytes, and waits until the server has them in its own memory.
+//
+// Returns 0 or a negative error number. After an error the title cannot be completed.
+//
+// # Safety
+// `writer` is valid; `bytes` is valid for reading `len` bytes.
+int tactus_write_all(const tactus_writer *writer, const void *bytes, size_t len);
+
+// Waits until all bytes so far are on stable storage. They are no title before tactus_publish().
+//
+// Returns 0 or a negative error number.
+//
+// # Safety
+// `writer` is valid.
+int tactus_sync(const tactus_writer *writer);
+
+// Makes a title of all bytes, and waits until its bytes and its name are on stable storage.
+// `modified_ns` is its modification time in nanoseconds since 1970; 0: now. The writer ends in
+// each case.
+//
+// Returns 0 or a negative error number: as tactus_create(), and -ENODATA if the title has fewer
+// bytes than its length.
+//
+// # Safety
+// `writer` is from tactus_create() and not used afterwards.
+int tactus_publish(tactus_writer *writer, int64_t modified_ns);
+
+// Ends a writer. What it has not published is dropped; when this returns, its space is free again.
+// Null is ignored.
+//
+// # Safety
+// `writer` is from tactus_create() and not used afterwards.
+void tactus_abort(tactus_writer *writer);
+
+// Submits a write of the first `len` bytes of the buffer. Its completion comes from tactus_wait()
+// or tactus_poll(), when the server has the bytes. `token` may be null.
+//
+// Returns 0 or a negative error number, as tactus_submit(). In each case the buffer belongs to the
+// library.
+//
+// # Safety
+// `client` and `writer` are valid; `buffer` is a buffer of this client that belongs to the
+// program; `token` is null or valid for writing.
+int tactus_submit_write(const tactus_client *client,
+                        const tactus_writer *writer,
+                        tactus_buffer buffer,
+                        uint32_t len,
+                        uint64_t *token);
+
+// Submits a request as tactus_sync(). Its completion has an empty buffer, which must be freed like
+// every other one. `token` may be null.
+//
+// # Safety
+// As tactus_submit_write().
+int tactus_submit_sync(const tactus_client *client, const tactus_writer *writer, uint64_t *token);
+
+// Submits a request as tactus_publish(), which leaves the writer: end it with tactus_abort() after
+// the completion. `token` may be null.
+//
+// # Safety
+// As tactus_submit_write().
+int tactus_submit_publish(const tactus_client *client,
+                          const tactus_writer *writer,
+                          int64_t modified_ns,
+                          uint64_t *token);
+
+// Removes a title. Like all changes of names it is on stable storage when the call returns.
+//
+// Returns 0 or a negative error number: -ENOENT, -EISDIR, or as tactus_create().
+//
+// # Safety
+// `client` is valid; `path` is a string.
+int tactus_remove(const tactus_client *client, const char *path);
+
+// Makes a directory in one that exists.
+//
+// Returns 0 or a negative error number: -EEXIST, -ENOTDIR, or as tactus_create().
+//
+// # Safety
+// `client` is valid; `path` is a string.
+int tactus_make_directory(const tactus_client *client, const char *path);
+
+// Removes an empty directory.
+//
+// Returns 0 or a negative error number: -ENOENT, -ENOTDIR, -ENOTEMPTY, or as tactus_create().
+//
+// # Safety
+// `client` is valid; `path` is a string.
+int tactus_remove_directory(const tactus_client *client, const char *path);
+
+// Gives a title or a directory another name on the same volume. `replace` is
+// TACTUS_REPLACE_TITLES, for a title that replaces another one, or TACTUS_REPLACE_NOTHING.
+//
+// Returns 0 or a negative error number: -ENOENT, -EEXIST, -EXDEV, -EISDIR, or as tactus_create().
+//
+// # Safety
+// `client` is valid; `from` and `to` are strings.
+int tactus_rename(const tactus_client *client, const char *from, const char *to, int replace);
+
+// Sets the modification time of a title or a directory, in nanoseconds since 1970.
+//
+// Returns 0 or a negative error number: -ENOENT, -EINVAL, or as tactus_create().
+//
+// # Safety
+// `client` is valid; `path` is a string.
+int tactus_set_modified(const tactus_client *client, const char *path, int64_t modified_ns);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -1,11 +1,13 @@
 //! libtactus: Tactus for C programs on the same machine.
 //!
 //! The C interface of `tactus-client`, and nothing else. Its documentation is the header,
-//! `include/tactus.h`, which cbindgen makes of this file.
+//! `include/tactus.h`, which cbindgen makes of this file and of `writing.rs`.
 //!
 //! Promise: a function checks each pointer against null and each number against its range; what
 //! else is wrong with a pointer is the caller's. Nothing allocates per request. A mistake of this
 //! library ends the program instead of unwinding into C.
+
+pub mod writing;
 
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
@@ -47,8 +49,8 @@ pub struct TactusInfo {
     pub is_directory: bool,
 }
 
-/// A part of the memory that is shared with the server. It begins at a page. While a read is under
-/// way in it, the program must not touch it.
+/// A part of the memory that is shared with the server. It begins at a page. While a request is
+/// under way in it, the program must not touch it.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct TactusBuffer {
@@ -60,16 +62,16 @@ pub struct TactusBuffer {
     pub pages: u64,
 }
 
-/// A read that has ended.
+/// A request that has ended.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct TactusCompletion {
-    /// Which read it was.
+    /// Which request it was.
     pub token: u64,
     /// Its buffer, which belongs to the program again.
     pub buffer: TactusBuffer,
-    /// The number of bytes at the beginning of the buffer, less than its length only at the end of
-    /// the title; or a negative error number.
+    /// The number of bytes at the beginning of the buffer that were read or written, less than
+    /// requested only for a read at the end of the title; or a negative error number.
     pub result: i64,
     /// When it took effect, in nanoseconds of CLOCK_MONOTONIC.
     pub at_ns: u64,
@@ -327,7 +329,7 @@ pub unsafe extern "C" fn tactus_submit(
     status(submit())
 }
 
-/// Number of reads that can be submitted now.
+/// Number of requests that can be submitted now.
 ///
 /// # Safety
 /// `client` is valid.
@@ -337,7 +339,7 @@ pub unsafe extern "C" fn tactus_room(client: *const TactusClient) -> c_int {
     unsafe { of(client) }.map_or_else(|error| failed(&error), |client| client.0.room() as c_int)
 }
 
-/// The next completion of a read, if there is one. Never waits.
+/// The next completion of a request, if there is one. Never waits.
 ///
 /// Returns 1 with a completion, 0 without.
 ///
@@ -357,11 +359,11 @@ pub unsafe extern "C" fn tactus_poll(
     unsafe { completed(polled, completion) }
 }
 
-/// Waits for the next completion of a read, for `timeout_ns` nanoseconds at most; a negative
+/// Waits for the next completion of a request, for `timeout_ns` nanoseconds at most; a negative
 /// number is no limit.
 ///
-/// Returns 1 with a completion; 0 if the time is over or no read is under way; or a negative error
-/// number. That the server has gone is the result of each completion.
+/// Returns 1 with a completion; 0 if the time is over or no request is under way; or a negative
+/// error number. That the server has gone is the result of each completion.
 ///
 /// # Safety
 /// `client` is valid; `completion` is valid for writing.

@@ -95,6 +95,49 @@ fn the_c_program_of_the_guide_sums_a_title() {
     assert!(guide.contains(&format!("```c\n{example}```\n")), "examples/sum.c has changed");
 }
 
+#[test]
+fn the_c_program_of_the_guide_stores_a_title() {
+    let dir = tempfile::tempdir().unwrap();
+    install(dir.path());
+    let program = compile("examples/store.c", dir.path(), false);
+    let server = FakeServer::start();
+    let bytes: Vec<u8> = (0..300_000_u32).map(|at| (at ^ at >> 8) as u8).collect();
+    let file = dir.path().join("bytes");
+    fs::write(&file, &bytes).unwrap();
+    let mut run = Command::new(&program);
+    run.env("LD_LIBRARY_PATH", dir.path().join("lib")).arg(&server.path).arg("/one");
+    successful(run.stdin(fs::File::open(&file).unwrap()));
+    assert!(*server.control.written.lock().unwrap() == bytes);
+    assert_eq!(*server.control.changes.lock().unwrap(), ["Publish 0"]);
+    let guide = include_str!("../../../docs/guide/local-programs.md");
+    let example = include_str!("../examples/store.c");
+    assert!(guide.contains(&format!("```c\n{example}```\n")), "examples/store.c has changed");
+}
+
+#[test]
+fn a_c_program_writes_and_changes_names_in_each_way() {
+    let dir = tempfile::tempdir().unwrap();
+    install(dir.path());
+    let program = compile("tests/writes.c", dir.path(), false);
+    let server = FakeServer::start();
+    let mut run = Command::new(&program);
+    run.env("LD_LIBRARY_PATH", dir.path().join("lib")).arg(&server.path);
+    let said = String::from_utf8(successful(&mut run).stdout).unwrap();
+    assert_eq!(said, "written 7\nsynced 0\npublished 0\nbad 1\nnull 1\nmissing 1\nroom 256\n");
+    assert_eq!(*server.control.written.lock().unwrap(), b"abcdefghij");
+    let expected = [
+        "Sync 0",
+        "Publish 7",
+        "Publish 9",
+        "Remove { title: \"/a\" }",
+        "MakeDirectory { directory: \"/d\" }",
+        "RemoveDirectory { directory: \"/d\" }",
+        "Rename { from: \"/a\", to: \"/b\", replace: Nothing }",
+        "SetModified { name: \"/b\", modified: 5 }",
+    ];
+    assert_eq!(*server.control.changes.lock().unwrap(), expected);
+}
+
 fn sum_of_title() -> u64 {
     (0..TITLE_LEN).map(|offset| u64::from(byte(0, offset))).sum()
 }

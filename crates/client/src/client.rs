@@ -8,14 +8,15 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 
 use crate::buffer::{Buffer, RawBuffer};
-use crate::completion::{Completion, ReadRequest};
+use crate::completion::{Completion, ReadRequest, WriteRequest};
 use crate::connection::{Connection, Read, unexpected};
 use crate::error::{Error, Result};
-use crate::future::ReadFuture;
-use crate::options::Options;
-use crate::protocol::{Entry, Reply, Request, Stat};
+use crate::future::RequestFuture;
+use crate::options::{Options, WriteOptions};
+use crate::protocol::{Entry, Replace, Reply, Request, Stat};
 use crate::table::{Destination, Extent, Token};
 use crate::title::{NO_ROOM, Title};
+use crate::writer::{Part, Writer};
 
 /// Space of a file system in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -187,13 +188,125 @@ impl Client {
         self.submit_to(request, Destination::Queue)
     }
 
+    /// Begins to write the title `path`. It has no name before [`Writer::publish`]: until then no
+    /// door of the server shows it, and nothing of it is left if this program ends.
+    ///
+    /// # Errors
+    /// `EACCES` if this user may not write or lacks a right, `EEXIST` or `ENOENT` as
+    /// [`WriteOptions::replace`] says, `EISDIR`, `EBUSY` if another client has locked the name,
+    /// `ENOSPC`, `EDQUOT`, `EFBIG`, `EROFS` if the volume takes no titles, `EMFILE` if as many are
+    /// written as may be.
+    pub fn create(&self, path: &str, options: &WriteOptions) -> Result<Writer> {
+        let WriteOptions { len, replace } = *options;
+        let request = Request::Create { title: path.to_owned(), len, replace };
+        match self.connection.ask(&request)? {
+            Reply::Created { writer } => Ok(Writer::new(Arc::clone(&self.connection), writer)),
+            other => Err(unexpected(other)),
+        }
+    }
+
+    /// Removes a title. Like all changes of names it is durable when the call returns, and every
+    /// door of the server shows it at once.
+    ///
+    /// # Errors
+    /// `ENOENT`, `EISDIR` for a directory, or as [`Self::create`].
+    pub fn remove(&self, path: &str) -> Result<()> {
+        self.change(&Request::Remove { title: path.to_owned() })
+    }
+
+    /// Removes an empty directory.
+    ///
+    /// # Errors
+    /// `ENOENT`, `ENOTDIR`, `ENOTEMPTY`, or as [`Self::create`].
+    pub fn remove_directory(&self, path: &str) -> Result<()> {
+        self.change(&Request::RemoveDirectory { directory: path.to_owned() })
+    }
+
+    /// Makes a directory in one that exists.
+    ///
+    /// # Errors
+    /// `EEXIST`, `ENOTDIR` if there is no directory to make it in, or as [`Self::create`].
+    pub fn make_directory(&self, path: &str) -> Result<()> {
+        self.change(&Request::MakeDirectory { directory: path.to_owned() })
+    }
+
+    /// Gives a title or a directory another name on the same volume. A title that has the new name
+    /// is replaced in one step with [`Replace::Titles`], by another title.
+    ///
+    /// # Errors
+    /// `ENOENT`, `EEXIST`, `EXDEV` for another volume, `EISDIR` if a directory would be replaced,
+    /// `EINVAL` for [`Replace::Existing`] or a directory that would be moved into itself, or as
+    /// [`Self::create`].
+    pub fn rename(&self, from: &str, to: &str, replace: Replace) -> Result<()> {
+        self.change(&Request::Rename { from: from.to_owned(), to: to.to_owned(), replace })
+    }
+
+    /// Sets the modification time of a title or a directory, in nanoseconds since 1970.
+    ///
+    /// # Errors
+    /// `ENOENT`, `EINVAL` for a time before 1970, or as [`Self::create`].
+    pub fn set_modified(&self, path: &str, modified: i64) -> Result<()> {
+        self.change(&Request::SetModified { name: path.to_owned(), modified })
+    }
+
+    fn change(&self, request: &Request) -> Result<()> {
+        match self.connection.ask(request)? {
+            Reply::Done => Ok(()),
+            other => Err(unexpected(other)),
+        }
+    }
+
+    /// Submits a request of a writer. Its completion comes from [`poll`](Self::poll) or
+    /// [`wait`](Self::wait). Requests of one writer are carried out in the order of submission.
+    ///
+    /// # Errors
+    /// As [`Self::submit`]; `EINVAL` also if the buffer has fewer bytes than the request.
+    pub fn submit_write(&self, request: WriteRequest<'_>) -> Result<Token> {
+        self.submit_write_to(request, Destination::Queue)
+    }
+
+    /// Submits a request of a writer, and returns a future of its completion.
+    ///
+    /// # Errors
+    /// As [`Self::submit_write`].
+    pub fn write(&self, request: WriteRequest<'_>) -> Result<RequestFuture> {
+        let token = self.submit_write_to(request, Destination::Caller(None))?;
+        Ok(RequestFuture::new(Arc::clone(&self.connection), token))
+    }
+
+    fn submit_write_to(
+        &self,
+        request: WriteRequest<'_>,
+        destination: Destination,
+    ) -> Result<Token> {
+        let WriteRequest { writer, operation, buffer, len, modified } = request;
+        let connection = &self.connection;
+        let has_bytes = buffer.as_ref().map_or(0, |buffer| buffer.len()) >= len;
+        if !writer.belongs_to(connection)
+            || !buffer.as_ref().is_none_or(|buffer| buffer.belongs_to(connection))
+        {
+            let message = "the writer or the buffer belongs to another client";
+            return Err(Error::new(Errno::INVAL, message));
+        }
+        if !has_bytes || modified < 0 {
+            let message = "the buffer has fewer bytes than the request, or the time is before 1970";
+            return Err(Error::new(Errno::INVAL, message));
+        }
+        let extent = buffer.map_or(Extent::NONE, Buffer::into_extent);
+        let part = Part { operation, extent, len: len as u32, modified: modified as u64 };
+        let mut state = connection.state();
+        let token = writer.submit(&mut state, part, destination);
+        connection.release(state);
+        token
+    }
+
     /// Submits a read, and returns a future of its completion.
     ///
     /// # Errors
     /// As [`Self::submit`].
-    pub fn read(&self, request: ReadRequest<'_>) -> Result<ReadFuture> {
+    pub fn read(&self, request: ReadRequest<'_>) -> Result<RequestFuture> {
         let token = self.submit_to(request, Destination::Caller(None))?;
-        Ok(ReadFuture::new(Arc::clone(&self.connection), token))
+        Ok(RequestFuture::new(Arc::clone(&self.connection), token))
     }
 
     fn submit_to(&self, request: ReadRequest<'_>, destination: Destination) -> Result<Token> {

@@ -1,14 +1,16 @@
-//! Requests to read in place, and their completions.
+//! Requests to read and write in place, and their completions.
 
 use std::sync::Arc;
 
+use tactus_core::local::Operation;
 use tactus_core::units::MonoTime;
 
 use crate::buffer::Buffer;
 use crate::connection::Connection;
-use crate::error::Result;
+use crate::error::{Result, request_failed};
 use crate::table::{Outcome, Token};
-use crate::title::{Title, read_failed};
+use crate::title::Title;
+use crate::writer::Writer;
 
 /// A read into a buffer: as many bytes as the buffer has.
 #[derive(Debug)]
@@ -33,6 +35,49 @@ impl<'a> ReadRequest<'a> {
     }
 }
 
+/// A request of a [`Writer`]: bytes, or what becomes of the bytes so far.
+#[derive(Debug)]
+#[must_use = "a request does nothing until it is submitted"]
+pub struct WriteRequest<'a> {
+    pub(crate) writer: &'a Writer,
+    pub(crate) operation: Operation,
+    /// `None` for a request without bytes.
+    pub(crate) buffer: Option<Buffer>,
+    pub(crate) len: usize,
+    /// The modification time of a title that is published.
+    pub(crate) modified: i64,
+}
+
+impl<'a> WriteRequest<'a> {
+    /// Appends all bytes of `buffer`. It is answered when the server has taken them; the buffer can
+    /// be used again then.
+    pub fn new(writer: &'a Writer, buffer: Buffer) -> Self {
+        let len = buffer.len();
+        Self { writer, operation: Operation::Write, buffer: Some(buffer), len, modified: 0 }
+    }
+
+    /// The same with the first `len` bytes of the buffer.
+    pub fn len(self, len: usize) -> Self {
+        Self { len, ..self }
+    }
+
+    /// Makes all bytes so far durable, as [`Writer::sync`]. Its completion has an empty buffer.
+    pub fn sync(writer: &'a Writer) -> Self {
+        Self { writer, operation: Operation::Sync, buffer: None, len: 0, modified: 0 }
+    }
+
+    /// Makes a title of all bytes so far, as [`Writer::publish`]. Its completion has an empty
+    /// buffer, and the writer takes no more requests.
+    pub fn publish(writer: &'a Writer) -> Self {
+        Self { operation: Operation::Publish, ..Self::sync(writer) }
+    }
+
+    /// The same with a modification time, in nanoseconds since 1970; zero: the time of publishing.
+    pub fn modified(self, modified: i64) -> Self {
+        Self { modified, ..self }
+    }
+}
+
 /// A request that has ended.
 #[derive(Debug)]
 pub struct Completion {
@@ -40,8 +85,8 @@ pub struct Completion {
     pub token: Token,
     /// Its buffer.
     pub buffer: Buffer,
-    /// The number of bytes at the beginning of the buffer, less than the buffer has only at the end
-    /// of the title; or why they were not read.
+    /// The number of bytes at the beginning of the buffer that were read or written, less than
+    /// requested only for a read at the end of the title; or why the request has failed.
     pub result: Result<usize>,
     /// When it took effect, by the server's reading of the monotonic clock.
     pub at: MonoTime,
@@ -51,7 +96,7 @@ impl Completion {
     pub(crate) fn new(connection: &Arc<Connection>, outcome: Outcome) -> Self {
         let Outcome { token, buffer, result, at } = outcome;
         let buffer = Buffer::new(Arc::clone(connection), buffer);
-        let result = result.map(|bytes| bytes as usize).map_err(read_failed);
+        let result = result.map(|bytes| bytes as usize).map_err(request_failed);
         Self { token, buffer, result, at }
     }
 

@@ -178,20 +178,8 @@ impl Connection {
         read: &Read,
         destination: Destination,
     ) -> Result<Token> {
-        let begun = self.begin(state, read, destination);
-        if begun.is_err() {
-            state.pages.give_back(read.buffer.pages);
-        }
-        begun
-    }
-
-    fn begin(&self, state: &mut State, read: &Read, destination: Destination) -> Result<Token> {
-        if let Some(error) = &state.ended {
-            return Err(error.clone());
-        }
-        let token = state.table.begin(read.buffer, destination).ok_or(RING_FULL)?;
         let request = Request {
-            token: token.0,
+            token: 0,
             operation: Operation::Read,
             handle: read.handle,
             offset: Bytes(read.offset),
@@ -199,6 +187,37 @@ impl Connection {
             at: read.buffer.pages.at(),
             when: read.when,
         };
+        self.submit_request(state, request, read.buffer, destination)
+    }
+
+    /// Submits a request, which gets its token here. Its buffer belongs to it from here on, or is
+    /// free on an error.
+    pub(crate) fn submit_request(
+        &self,
+        state: &mut State,
+        request: Request,
+        buffer: Extent,
+        destination: Destination,
+    ) -> Result<Token> {
+        let begun = self.begin(state, request, buffer, destination);
+        if begun.is_err() {
+            state.pages.give_back(buffer.pages);
+        }
+        begun
+    }
+
+    fn begin(
+        &self,
+        state: &mut State,
+        request: Request,
+        buffer: Extent,
+        destination: Destination,
+    ) -> Result<Token> {
+        if let Some(error) = &state.ended {
+            return Err(error.clone());
+        }
+        let token = state.table.begin(buffer, destination).ok_or(RING_FULL)?;
+        let request = Request { token: token.0, ..request };
         // Never full: there are no more requests under way than it has slots.
         if state.requests.push(&request.encode()) != Ok(true) {
             state.end(&Error::broken());
@@ -416,12 +435,11 @@ impl Connection {
         }
     }
 
-    /// Closes a title, without waiting for the reply.
-    pub(crate) fn close(&self, handle: u32) {
+    /// Closes a title or ends a writer, without waiting for the reply.
+    pub(crate) fn close(&self, request: &protocol::Request) {
         let mut names = self.names();
-        let request = protocol::Request::Close { handle };
         // A server that has gone has closed it.
-        if socket::send(&self.socket, &request, &[]).is_ok() {
+        if socket::send(&self.socket, request, &[]).is_ok() {
             names.unread += 1;
         }
     }

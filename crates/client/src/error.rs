@@ -19,8 +19,8 @@ use rustix::io::Errno;
 /// | `EPROTONOSUPPORT` | the server speaks another version of the protocol |
 /// | `EINVAL` | a title or a buffer of another client, or a length that cannot be |
 ///
-/// All other numbers are the server's, for instance `ENOENT` or `EACCES` when a title is opened and
-/// `EIO` when a disk cannot read.
+/// All other numbers are the server's, for instance `ENOENT` or `EACCES` when a title is opened,
+/// `EIO` when a disk cannot read, and `ENOSPC`, `EDQUOT` or `EFBIG` when a title is written.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Error {
     errno: Errno,
@@ -95,6 +95,14 @@ impl From<Error> for io::Error {
     fn from(error: Error) -> Self {
         error.errno.into()
     }
+}
+
+/// The error of a submitted request that was answered with an error number.
+pub(crate) fn request_failed(errno: u32) -> Error {
+    if errno == Errno::CONNRESET.raw_os_error() as u32 {
+        return Error::gone();
+    }
+    Error::server(errno, "the server has not carried the request out")
 }
 
 /// The largest error number of Linux (`MAX_ERRNO`).

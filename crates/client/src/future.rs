@@ -1,4 +1,4 @@
-//! A read whose result is awaited.
+//! A request whose result is awaited.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -9,25 +9,25 @@ use crate::completion::Completion;
 use crate::connection::Connection;
 use crate::table::Token;
 
-/// A read under way. It ends with its [`Completion`]; dropped, its buffer is free again when the
+/// A request under way. It ends with its [`Completion`]; dropped, its buffer is free again when the
 /// server has answered.
 ///
 /// It needs no runtime of its own. It is woken when any call of this crate takes the answer: by the
 /// task that drives the descriptor of the client, see [`Client::arm`](crate::Client::arm).
 #[must_use = "a future does nothing unless it is awaited"]
-pub struct ReadFuture {
+pub struct RequestFuture {
     connection: Arc<Connection>,
     /// `None` after the result.
     token: Option<Token>,
 }
 
-impl ReadFuture {
+impl RequestFuture {
     pub(crate) fn new(connection: Arc<Connection>, token: Token) -> Self {
         Self { connection, token: Some(token) }
     }
 }
 
-impl Future for ReadFuture {
+impl Future for RequestFuture {
     type Output = Completion;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Completion> {
@@ -48,7 +48,7 @@ impl Future for ReadFuture {
     }
 }
 
-impl Drop for ReadFuture {
+impl Drop for RequestFuture {
     fn drop(&mut self) {
         if let Some(token) = self.token {
             self.connection.state().abandon(token);

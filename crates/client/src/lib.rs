@@ -1,9 +1,9 @@
 //! Tactus for programs on the same machine: titles through shared memory.
 //!
 //! A [`Client`] is a connection to the server. Names go through a Unix socket: [`Client::open`],
-//! [`stat`](Client::stat), [`list`](Client::list). Bytes go through rings in memory that the server
-//! shares with this program: without a system call while both sides are awake, and without a copy
-//! by the program, because a [`Buffer`] is a part of that memory.
+//! [`stat`](Client::stat), [`list`](Client::list), [`create`](Client::create). Bytes go through
+//! rings in memory that the server shares with this program: without a system call while both sides
+//! are awake, and without a copy by the program, because a [`Buffer`] is a part of that memory.
 //!
 //! ```no_run
 //! use tactus_client::{Client, ReadRequest};
@@ -34,6 +34,11 @@
 //!         }
 //!     }
 //!     println!("sum of all bytes: {sum}");
+//!
+//!     // A new title, which has no name before it is published.
+//!     let writer = client.create("/films/two.ts", &tactus_client::WriteOptions::default())?;
+//!     writer.write_all(&head[..read])?;
+//!     writer.publish()?;
 //!
 //!     // At a moment: answered one second from now.
 //!     let when = tactus_client::now() + tactus_client::SECOND;
@@ -67,6 +72,8 @@ mod title_map;
 
 mod title;
 
+mod writer;
+
 mod completion;
 
 mod future;
@@ -75,15 +82,16 @@ mod client;
 
 pub use buffer::{Buffer, RawBuffer};
 pub use client::{Client, Space};
-pub use completion::{Completion, ReadRequest};
+pub use completion::{Completion, ReadRequest, WriteRequest};
 pub use error::{Error, Result};
-pub use future::ReadFuture;
-pub use options::Options;
-pub use protocol::{Entry, Stat};
+pub use future::RequestFuture;
+pub use options::{Options, WriteOptions};
+pub use protocol::{Entry, Replace, Stat};
 pub use table::Token;
 pub use tactus_core::units::{BitRate, MonoTime, Nanos, SECOND};
 pub use title::{PIECE, Title};
 pub use title_map::{TitleMap, TitleMemory};
+pub use writer::Writer;
 
 /// Now, by the clock of timed requests (`CLOCK_MONOTONIC`).
 #[must_use]

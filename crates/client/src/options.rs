@@ -1,6 +1,8 @@
-//! What can be chosen for a connection.
+//! What can be chosen for a connection, and for a title that is written.
 
 use std::time::Duration;
+
+use crate::protocol::Replace;
 
 /// What can be chosen for a connection; made by [`Options::default`].
 #[derive(Clone, Debug)]
@@ -21,4 +23,16 @@ impl Default for Options {
     fn default() -> Self {
         Self { data: 4 << 20, spin: Duration::from_micros(20), patience: None }
     }
+}
+
+/// What can be chosen for a title that is written; made by [`WriteOptions::default`].
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct WriteOptions {
+    /// Its length in bytes, if it is known. Space and quota for all of it are claimed at the
+    /// beginning, so that a full disk is found there and not in the middle; the title must have
+    /// exactly this length when it is published. Unknown by default.
+    pub len: Option<u64>,
+    /// What may have the name already, both at the beginning and when the title is published. By
+    /// default an older version is replaced.
+    pub replace: Replace,
 }

@@ -22,6 +22,9 @@ pub(crate) struct PageRange {
 }
 
 impl PageRange {
+    /// No page.
+    pub(crate) const NONE: Self = Self { first: 0, count: 0 };
+
     /// The first byte, from the beginning of the data.
     pub(crate) const fn at(self) -> u64 {
         self.first as u64 * PAGE as u64
@@ -75,6 +78,9 @@ impl Pages {
 
     /// Returns a range that was taken.
     pub(crate) fn give_back(&mut self, range: PageRange) {
+        if range == PageRange::NONE {
+            return;
+        }
         self.lowest = self.lowest.min(range.first as usize);
         self.change(range, |word, mask| {
             debug_assert_eq!(*word & mask, mask, "what is returned was taken");

@@ -49,6 +49,60 @@ pub enum Request {
         /// Its path, as in HTTP.
         title: String,
     },
+    /// Begins to write a title, which has no name before it is published. Answered by
+    /// [`Reply::Created`].
+    Create {
+        /// Its path, as in HTTP.
+        title: String,
+        /// Its length in bytes, if it is known: space and quota are claimed at once.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        len: Option<u64>,
+        /// What may have the name already, at the beginning and when it is published.
+        replace: Replace,
+    },
+    /// Ends a writer. What it has not published is dropped. Answered by [`Reply::Closed`].
+    Abandon {
+        /// The number from [`Reply::Created`].
+        writer: u32,
+    },
+    /// Asks why the last request of a writer has failed. Answered by [`Reply::Error`], or by
+    /// [`Reply::Done`] if none has failed.
+    Reason {
+        /// The number from [`Reply::Created`].
+        writer: u32,
+    },
+    /// Removes a title. Answered by [`Reply::Done`], like all changes of names: the change is
+    /// durable then.
+    Remove {
+        /// Its path.
+        title: String,
+    },
+    /// Removes an empty directory.
+    RemoveDirectory {
+        /// Its path.
+        directory: String,
+    },
+    /// Makes a directory in one that exists.
+    MakeDirectory {
+        /// Its path.
+        directory: String,
+    },
+    /// Gives a title or a directory another name on the same volume.
+    Rename {
+        /// Its path.
+        from: String,
+        /// The new path.
+        to: String,
+        /// What may have the new name already.
+        replace: Replace,
+    },
+    /// Sets the time of a title or a directory.
+    SetModified {
+        /// Its path.
+        name: String,
+        /// The time, in nanoseconds since 1970.
+        modified: i64,
+    },
     /// Lists a directory. Answered by [`Reply::List`].
     List {
         /// Its path, as in HTTP.
@@ -57,6 +111,19 @@ pub enum Request {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         after: Option<String>,
     },
+}
+
+/// What may have a name that a title gets.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Replace {
+    /// Nothing: the name must be free.
+    Nothing,
+    /// Nothing, or a title, which is replaced in one step.
+    #[default]
+    Titles,
+    /// A title, which is replaced in one step: the name must not be free.
+    Existing,
 }
 
 /// From the server to a program.
@@ -101,8 +168,15 @@ pub enum Reply {
         /// Its length in bytes.
         len: u64,
     },
-    /// A title is closed.
+    /// A title is closed, or a writer has ended.
     Closed,
+    /// A title can be written.
+    Created {
+        /// What requests in the ring name its writer by. Never used twice in a connection.
+        writer: u32,
+    },
+    /// The change is made and durable.
+    Done,
     /// The facts.
     Stat(Stat),
     /// A part of a directory, by name.

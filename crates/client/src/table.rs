@@ -57,6 +57,11 @@ pub(crate) struct Extent {
     pub(crate) len: u32,
 }
 
+impl Extent {
+    /// Of a request that has no bytes.
+    pub(crate) const NONE: Self = Self { pages: PageRange::NONE, len: 0 };
+}
+
 /// An answer that belongs to no request under way.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct StrayAnswer;

@@ -9,7 +9,7 @@ use tactus_core::units::{BitRate, MonoTime};
 use crate::buffer::Buffer;
 use crate::connection::{Connection, Read};
 use crate::error::{Error, Result};
-use crate::protocol::Stat;
+use crate::protocol::{Request, Stat};
 use crate::table::{Destination, Extent, Outcome, Token};
 use crate::title_map::{TitleMap, TitleMemory};
 
@@ -126,7 +126,7 @@ impl Title {
 
 impl Drop for Title {
     fn drop(&mut self) {
-        self.connection.close(self.handle);
+        self.connection.close(&Request::Close { handle: self.handle });
     }
 }
 

@@ -7,6 +7,9 @@ mod fake;
 #[path = "../examples/sum.rs"]
 #[allow(dead_code, reason = "its main function reads the command line")]
 mod program;
+#[path = "../examples/store.rs"]
+#[allow(dead_code, reason = "its main function reads the command line")]
+mod store_program;
 
 #[test]
 fn the_rust_program_of_the_guide_sums_a_title() {
@@ -16,4 +19,16 @@ fn the_rust_program_of_the_guide_sums_a_title() {
     let guide = include_str!("../../../docs/guide/local-programs.md");
     let example = include_str!("../examples/sum.rs");
     assert!(guide.contains(&format!("```rust\n{example}```\n")), "examples/sum.rs has changed");
+}
+
+#[test]
+fn the_rust_program_of_the_guide_stores_a_title() {
+    let server = fake::FakeServer::start();
+    let bytes: Vec<u8> = (0..300_000_u32).map(|at| (at ^ at >> 8) as u8).collect();
+    store_program::store(server.path.to_str().unwrap(), "/one", &bytes[..]).unwrap();
+    assert!(*server.control.written.lock().unwrap() == bytes);
+    assert_eq!(*server.control.changes.lock().unwrap(), ["Publish 0"]);
+    let guide = include_str!("../../../docs/guide/local-programs.md");
+    let example = include_str!("../examples/store.rs");
+    assert!(guide.contains(&format!("```rust\n{example}```\n")), "examples/store.rs has changed");
 }

@@ -63,6 +63,7 @@ pub(super) fn check(raw: Raw, base: &Path) -> Checked<Config> {
     let memory = memory(raw.memory)?;
     let readers = raw.http.readers.as_ref().map(|readers| *readers.get_ref()).unwrap_or_default();
     let rtsp = rtsp(raw.rtsp, base, (&classes, &memory), readers)?;
+    let upload = upload(raw.upload, base)?;
     Ok(Config {
         http: http(raw.http, base)?,
         admin: admin(raw.admin, base)?,
@@ -80,12 +81,12 @@ pub(super) fn check(raw: Raw, base: &Path) -> Checked<Config> {
         packets: packets(raw.packets)?,
         best_effort: best_effort(raw.best_effort)?,
         slow_reader: slow_reader(raw.slow_reader)?,
-        upload: upload(raw.upload, base)?,
+        local: unix_socket::local(raw.local, base, &upload.principals)?,
+        upload,
         recordings,
         classes,
         channels,
         rtsp,
-        local: unix_socket::local(raw.local, base)?,
         volumes,
         state: None,
         strict: raw.server.strict.unwrap_or(false),

@@ -162,7 +162,9 @@ impl Config {
             readers: self.http.readers,
             volumes: self.volumes.clone(),
             state: self.state.clone(),
-            records: !self.recordings.is_empty() || self.rtsp.recorders != Recorders::Nobody,
+            records: !self.recordings.is_empty()
+                || self.rtsp.recorders != Recorders::Nobody
+                || self.local.as_ref().is_some_and(|local| local.writing.is_some()),
         }
     }
 

@@ -6,11 +6,16 @@
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use tactus_control::rights::Rights;
 use tactus_control::socket_file::UnixSocket;
 use tactus_core::units::{Bytes, MIB};
-use tactus_local::settings::{CLIENTS, DATA_MAX, LocalSettings, TITLES_MAX};
+use tactus_http::settings::Principal;
+use tactus_local::settings::{
+    CLIENTS, DATA_MAX, LocalSettings, PRINCIPAL, TITLES_MAX, WriteSettings,
+};
 use tactus_notation::checks::{Checked, number, quantity};
 use tactus_notation::error::Mistake;
+use tactus_notation::value::SpannedKey;
 
 use super::raw;
 
@@ -25,8 +30,13 @@ pub(super) fn all(written: Vec<raw::UnixSocket>, base: &Path) -> Checked<Vec<Uni
     written.into_iter().map(|written| one(written, base)).collect()
 }
 
-/// Checks `[local]`: none without a path.
-pub(super) fn local(raw: raw::Local, base: &Path) -> Checked<Option<LocalSettings>> {
+/// Checks `[local]`: none without a path. Who writes has the rights of one of `principals`.
+pub(super) fn local(
+    raw: raw::Local,
+    base: &Path,
+    principals: &[Principal],
+) -> Checked<Option<LocalSettings>> {
+    let writing = writing(raw.write_users, raw.write_groups, raw.principal, principals)?;
     let clients = number(raw.clients_max, u32::from(CLIENTS), 1..=CLIENTS_MAX)?;
     let data_max = quantity(raw.data_max, DATA_MAX, Bytes(MIB)..=Bytes(16 << 30))?;
     let titles_max = quantity(raw.titles_max, TITLES_MAX, Bytes(0)..=Bytes(1 << 50))?;
@@ -34,7 +44,30 @@ pub(super) fn local(raw: raw::Local, base: &Path) -> Checked<Option<LocalSetting
     let (mode, owner, group) = (raw.mode, raw.owner, raw.group);
     let socket = one(raw::UnixSocket { path, mode, owner, group }, base)?;
     let (clients, users, groups) = (clients as u16, raw.users, raw.groups);
-    Ok(Some(LocalSettings { socket, clients, data_max, titles_max, users, groups }))
+    Ok(Some(LocalSettings { socket, clients, data_max, titles_max, users, groups, writing }))
+}
+
+/// Who may write: nobody unless users or groups are named.
+fn writing(
+    users: Vec<String>,
+    groups: Vec<String>,
+    principal: SpannedKey<String>,
+    principals: &[Principal],
+) -> Checked<Option<WriteSettings>> {
+    let known = |name: &str| principals.iter().find(|principal| principal.name == name);
+    let (principal, rights) = match principal {
+        None => (PRINCIPAL.to_owned(), Rights::all()),
+        Some(written) => match known(written.get_ref()) {
+            Some(known) => (known.name.clone(), known.rights.clone()),
+            None => {
+                let message = "no [[upload.principal]] has this name; add one, or leave it out: \
+                    programs that may write then have all rights";
+                return Err(Mistake::at(written.span(), message));
+            }
+        },
+    };
+    let is_anybody = !users.is_empty() || !groups.is_empty();
+    Ok(is_anybody.then_some(WriteSettings { users, groups, principal, rights }))
 }
 
 /// Each client takes places of the arena.
@@ -67,10 +100,37 @@ fn one(written: raw::UnixSocket, base: &Path) -> Checked<UnixSocket> {
 
 #[cfg(test)]
 mod tests {
+    use tactus_control::rights::{Right, Rights};
+
     use crate::Config;
 
     fn parse(text: &str) -> Result<Config, String> {
         Config::parse("/etc/tactus/tactus.toml".as_ref(), text).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn nobody_writes_unless_named_and_then_with_the_rights_of_a_principal() {
+        let digest = "0".repeat(64);
+        let of = |keys: &str| {
+            parse(&format!(
+                "[local]\npath = \"/a\"\n{keys}\n[[upload.principal]]\nname = \"studio\"\n\
+                 token_sha256 = \"{digest}\"\nrights = [\"publish\"]\n"
+            ))
+        };
+        let config = of("users = [\"ann\"]\nprincipal = \"studio\"").unwrap();
+        assert!(config.local.as_ref().unwrap().writing.is_none());
+        assert!(!config.upload_settings().records);
+        let config = of("write_users = [\"ann\"]").unwrap();
+        assert!(config.upload_settings().records, "volumes take uploads");
+        let writing = config.local.unwrap().writing.unwrap();
+        assert_eq!((writing.principal.as_str(), &writing.rights), ("local", &Rights::all()));
+        let writing = of("write_groups = [\"editors\"]\nprincipal = \"studio\"").unwrap();
+        let writing = writing.local.unwrap().writing.unwrap();
+        assert_eq!((writing.principal.as_str(), writing.groups.len()), ("studio", 1));
+        assert!(writing.rights.has(Right::Publish, "a"));
+        assert!(!writing.rights.has(Right::Delete, "a"));
+        let error = of("principal = \"other\"").unwrap_err();
+        assert!(error.contains("no [[upload.principal]] has this name"), "{error}");
     }
 
     #[test]

@@ -1,21 +1,27 @@
 //! Local clients as the control side sees them: who is attached, and which titles each has open.
 //!
 //! Promise: a session that is dropped gives everything back, and waits until the engine has: its
-//! memory is unmapped and its files are closed only then. A client that lies is cut off.
+//! memory is unmapped and its files are closed only then. A client that lies is cut off. Each
+//! request of a writer is answered once.
+
+mod forwarded;
 
 use std::ops::Range;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use tactus_core::local::layout;
 use tactus_core::ports::Waker;
 use tactus_engine::message::{ClientId, LocalClient, LocalCommand, LocalReport};
 use tactus_ring::shared::{SharedBytes, SharedMemory};
 use tactus_ring::spsc::Producer;
 use tactus_storage::catalogue::OpenTitle;
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 use crate::broker::{Broker, TitleFile};
 
+pub use forwarded::{ForwardedRequest, ForwardedRequests};
 pub use tactus_engine::file::REQUESTS_MAX;
 pub use tactus_engine::message::HANDLES_MAX;
 
@@ -43,6 +49,8 @@ struct Slot {
 /// The session of a slot, for reports.
 struct Attached {
     reports: Sender<SessionReport>,
+    /// No more than [`REQUESTS_MAX`] wait there: the file server forwards no more of one client.
+    forwarded: UnboundedSender<ForwardedRequest>,
     /// Ends the connection of the client.
     cut: Box<dyn Fn() + Send>,
 }
@@ -58,6 +66,8 @@ pub struct LocalSession {
     id: ClientId,
     reports: Receiver<SessionReport>,
     titles: Vec<Option<OpenedTitle>>,
+    /// Until they are taken.
+    forwarded: Option<ForwardedRequests>,
 }
 
 /// What the engine uses of an open title.
@@ -125,13 +135,16 @@ impl LocalClients {
         let index = free.next()?;
         let slot = &mut table.slots[index];
         slot.generation = slot.generation.wrapping_add(1);
-        slot.session = Some(Attached { reports, cut });
+        let (forwarded, requests) = unbounded_channel();
+        slot.session = Some(Attached { reports, forwarded, cut });
+        let data = SharedBytes::new(Arc::clone(&memory), layout::DATA);
+        let forwarded = Some(ForwardedRequests::new(requests, data));
         let id = ClientId { index: index as u16, generation: slot.generation };
         table.send(LocalCommand::Attach(Box::new(LocalClient::new(id, memory, bell))));
         drop(table);
         self.wake();
         let titles = (0..HANDLES_MAX).map(|_| None).collect();
-        Some(LocalSession { clients: self.clone(), id, reports: answers, titles })
+        Some(LocalSession { clients: self.clone(), id, reports: answers, titles, forwarded })
     }
 
     /// Has the file server look for requests.
@@ -170,6 +183,15 @@ impl LocalClients {
                 if let Some(attached) = table.session(client) {
                     // A session that is being dropped no longer asks.
                     drop(attached.reports.send(SessionReport::Closed(handle)));
+                }
+            }
+            LocalReport::Forwarded { client, place, request } => {
+                let forwarded = table.session(client).map(|attached| attached.forwarded.clone());
+                // A request that is not taken answers itself, for which it needs the table.
+                drop(table);
+                if let Some(forwarded) = forwarded {
+                    let request = ForwardedRequest::new(self.clone(), client, place, request);
+                    drop(forwarded.send(request));
                 }
             }
             LocalReport::Broken(client) => {
@@ -213,6 +235,11 @@ impl Table {
 }
 
 impl LocalSession {
+    /// The requests of writers, once. Dropped, they are refused.
+    pub fn take_forwarded(&mut self) -> Option<ForwardedRequests> {
+        self.forwarded.take()
+    }
+
     /// Opens a title. Returns what requests name it by.
     ///
     /// # Errors
@@ -255,6 +282,7 @@ impl LocalSession {
 
 impl Drop for LocalSession {
     fn drop(&mut self) {
+        drop(self.forwarded.take());
         self.clients.send(LocalCommand::Detach(self.id));
         loop {
             match self.reports.recv_timeout(PATIENCE) {

@@ -49,6 +49,13 @@ pub enum Operation {
     Nothing,
     /// Bytes of a title, copied into the client's data.
     Read,
+    /// Bytes of the client's data, appended to a title that it writes.
+    Write,
+    /// Makes all bytes written so far durable.
+    Sync,
+    /// Makes a title of all bytes written so far; the offset is its modification time in
+    /// nanoseconds since 1970, or zero.
+    Publish,
 }
 
 impl Operation {
@@ -56,7 +63,16 @@ impl Operation {
         match self {
             Self::Nothing => 1,
             Self::Read => 2,
+            Self::Write => 16,
+            Self::Sync => 17,
+            Self::Publish => 18,
         }
+    }
+
+    /// Whether its handle is that of a writer: the control side carries it out.
+    #[must_use]
+    pub const fn is_of_writer(self) -> bool {
+        matches!(self, Self::Write | Self::Sync | Self::Publish)
     }
 }
 
@@ -105,6 +121,9 @@ impl Request {
         let operation = match what & 0xff {
             1 => Operation::Nothing,
             2 => Operation::Read,
+            16 => Operation::Write,
+            17 => Operation::Sync,
+            18 => Operation::Publish,
             _ => return Err(ENOSYS),
         };
         let len = u32::try_from(len).map_err(|_| EINVAL)?;
@@ -179,8 +198,11 @@ mod tests {
     #[test]
     fn requests_and_answers_come_back_as_they_were() {
         assert_eq!(Request::decode(&READ.encode()), Ok(READ));
-        let nothing = Request { operation: Operation::Nothing, ..READ };
-        assert_eq!(Request::decode(&nothing.encode()), Ok(nothing));
+        let others = [Operation::Nothing, Operation::Write, Operation::Sync, Operation::Publish];
+        for operation in others {
+            let request = Request { operation, ..READ };
+            assert_eq!(Request::decode(&request.encode()), Ok(request));
+        }
         for result in [Ok(0), Ok(u32::MAX), Err(1), Err(u32::MAX)] {
             let answer = Answer { token: u64::MAX, result, at: MonoTime(9) };
             assert_eq!(Answer::decode(&answer.encode()), answer);
@@ -195,7 +217,7 @@ mod tests {
             Request::decode(&words).unwrap_err()
         };
         assert_eq!(refused(1, 0), ENOSYS);
-        assert_eq!(refused(1, 3), ENOSYS);
+        assert_eq!(refused(1, 99), ENOSYS);
         assert_eq!(refused(1, 0x102), EINVAL, "bits without a meaning");
         assert_eq!(refused(2, u64::MAX), EINVAL, "the end would wrap");
         assert_eq!(refused(2, i64::MAX as u64), EINVAL, "no file is that long");

@@ -24,7 +24,7 @@ use crate::counters::{
 use crate::delivery::{DeliveryParts, DeliveryServer, LinkEnd, Links, VolumeLimits, VolumeParts};
 use crate::disk::{self, DiskRings, DiskServer, ProbeSetup};
 use crate::egress::Memory;
-use crate::file::{FileParts, FileServer, FileVolume, PLACES_OF_CLIENT};
+use crate::file::{FileParts, FileServer, FileVolume, PLACES_OF_CLIENT, REQUESTS_MAX};
 use crate::internal::{FromLink, ToLink};
 use crate::link::{LinkParts, LinkServer, Patience};
 use crate::message::{
@@ -449,10 +449,10 @@ fn assemble_local(
 ) -> (FileServer, Local) {
     let LocalSetup { clients, port, waker } = setup;
     let clients = usize::from(clients);
-    // For each client: its beginning and its end, and for each handle its opening, its memory and
-    // its closing;
-    // in the other direction also that it is broken.
-    let each = clients * (3 * HANDLES_MAX as usize + 2) + 1;
+    // For each client: its beginning and its end, for each handle its opening, its memory and its
+    // closing, and for each request under way that it is forwarded; in the other direction also
+    // that it is broken.
+    let each = clients * (3 * HANDLES_MAX as usize + REQUESTS_MAX + 2) + 1;
     let (commands, server_commands) = ring(each);
     let (server_reports, reports) = ring(each);
     let counters = Arc::clone(&counters.file);

@@ -117,6 +117,8 @@ pub struct FileCounters {
     pub refused: Counter,
     /// Bytes copied to clients.
     pub bytes: Counter,
+    /// Bytes that clients have written.
+    pub written: Counter,
     /// Blocks that had to be asked for.
     pub wants: Counter,
     /// Times that a sleeping client was rung for.

@@ -9,6 +9,7 @@ mod attention;
 mod client;
 #[cfg(any(test, feature = "fuzz-targets"))]
 pub(crate) mod fixture;
+mod forwarding;
 
 use std::sync::Arc;
 
@@ -126,6 +127,9 @@ impl FileServer {
                 let row = self.entry(client).client.handles[handle as usize].as_mut();
                 row.expect("an open handle is closed").is_closing = true;
                 self.close_if_done(client, handle);
+            }
+            LocalCommand::Answer { client, place, result } => {
+                self.end_forwarded(client, usize::from(place), result);
             }
             LocalCommand::Detach(client) => {
                 let entry = self.entry(client);
@@ -266,10 +270,17 @@ impl FileServer {
                 // An honest client takes its answers before it asks for more than fit.
                 return Err(Broken);
             }
-            let begun = Request::decode(&words).and_then(|request| entry.begin(request));
-            if let Err(errno) = begun {
-                entry.answer(words[0], Err(errno), now);
-                self.counters.refused.add(1);
+            let begun =
+                Request::decode(&words).and_then(|request| Ok((request, entry.begin(request)?)));
+            match begun {
+                Ok((request, at)) if request.operation.is_of_writer() => {
+                    self.forward(index, at, request);
+                }
+                Ok(_) => {}
+                Err(errno) => {
+                    entry.answer(words[0], Err(errno), now);
+                    self.counters.refused.add(1);
+                }
             }
             self.counters.requests.add(1);
         }

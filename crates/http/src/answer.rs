@@ -102,16 +102,23 @@ pub(super) fn if_down(
     catalogue: &Catalogue,
     volume: VolumeId,
 ) -> Result<(), Response> {
+    match down(watchdog, catalogue, volume) {
+        None => Ok(()),
+        Some(text) => Err(Response::text(503, text).with("Retry-After", DOWN_FOR)),
+    }
+}
+
+/// The reason why nothing begins on a volume whose disk does not answer.
+pub(super) fn down(watchdog: &Watchdog, catalogue: &Catalogue, volume: VolumeId) -> Option<String> {
     if watchdog.is_up(usize::from(volume.0)) {
-        return Ok(());
+        return None;
     }
     let mount = catalogue.mount_of(volume);
-    let text = format!("the disk of the volume at /{mount} does not answer; try again later");
-    Err(Response::text(503, text).with("Retry-After", DOWN_FOR))
+    Some(format!("the disk of the volume at /{mount} does not answer; try again later"))
 }
 
 /// Seconds until a retry. A disk that resets itself is back by then; a broken disk takes longer.
-const DOWN_FOR: &str = "5";
+pub(super) const DOWN_FOR: &str = "5";
 
 /// The refusal of an object that cannot be opened.
 pub(super) fn not_served(fault: OpenFault) -> Response {

@@ -81,6 +81,8 @@ mod if_lists;
 
 mod locking;
 
+pub mod gate;
+
 mod put;
 
 mod dav;

@@ -74,16 +74,7 @@ impl Locking<'_> {
     /// The change that stores an object at `path`. If nothing is there yet, the change also adds a
     /// name.
     pub(super) async fn storing(&self, path: &RequestPath) -> Result<Change, Refusal> {
-        let mut change = Change::of(path.name());
-        if !self.uploads.locks.guard_names_above(path.name()) {
-            return Ok(change);
-        }
-        let mut name = path.name();
-        while !name.is_empty() && self.present(&path_of(name)?).await?.is_none() {
-            name = locks::above(name);
-            change.within.push(name.to_owned());
-        }
-        Ok(change)
+        storing(self.uploads, self.catalogue, path).await
     }
 
     /// Whether one of the lists is true.
@@ -128,11 +119,7 @@ impl Locking<'_> {
 
     /// The object at `path`; none if nothing is there.
     pub(super) async fn present(&self, path: &RequestPath) -> Result<Option<Entry>, Refusal> {
-        match self.catalogue.look(path, None, Detail::Status).await {
-            Ok(sight) => Ok(Some(sight.own)),
-            Err(OpenFault::NotFound) => Ok(None),
-            Err(fault) => Err(not_served(fault).into()),
-        }
+        Ok(present(self.catalogue, path).await?)
     }
 
     /// Whether the parent directory of `path` exists.
@@ -165,6 +152,35 @@ impl Permit {
             None => Ok(()),
             Some(path) => Err(locked(&self.prefix, &path, "lock-token-submitted")),
         }
+    }
+}
+
+/// The change that stores an object at `path`, as [`Locking::storing`] has it.
+pub(super) async fn storing(
+    uploads: &Uploads,
+    catalogue: &Arc<Catalogue>,
+    path: &RequestPath,
+) -> Result<Change, Refusal> {
+    let mut change = Change::of(path.name());
+    if !uploads.locks.guard_names_above(path.name()) {
+        return Ok(change);
+    }
+    let mut name = path.name();
+    while !name.is_empty() && present(catalogue, &path_of(name)?).await?.is_none() {
+        name = locks::above(name);
+        change.within.push(name.to_owned());
+    }
+    Ok(change)
+}
+
+async fn present(
+    catalogue: &Arc<Catalogue>,
+    path: &RequestPath,
+) -> Result<Option<Entry>, Response> {
+    match catalogue.look(path, None, Detail::Status).await {
+        Ok(sight) => Ok(Some(sight.own)),
+        Err(OpenFault::NotFound) => Ok(None),
+        Err(fault) => Err(not_served(fault)),
     }
 }
 

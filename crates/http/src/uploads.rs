@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use tactus_control::api_path::{API_PATH, is_api_path};
 use tactus_control::broker::{Broker, ScheduledReader};
+use tactus_control::changes::ChangeRefusal;
 use tactus_control::engine::Watchdog;
 use tactus_control::rights::{Readers, Right};
 use tactus_control::settings::{UnfinishedTitles, Volume};
@@ -20,7 +21,7 @@ use tactus_storage::store::{
     Precondition, Principal, ResumeError, Store, StoreOptions, UploadError, is_busy,
 };
 
-use super::answer::if_down;
+use super::answer::{DOWN_FOR, down, if_down};
 use super::conditional::{self, WantedTags};
 use super::counters::Abuse;
 use super::fields::Fields;
@@ -348,24 +349,32 @@ impl Uploads {
         catalogue: &Catalogue,
         path: &RequestPath,
     ) -> Result<StorePath<'_>, Refusal> {
+        let (store, volume, path) =
+            self.store_at(catalogue, path).map_err(|refusal| not_begun(&refusal))?;
+        Ok(StorePath { store, volume, path })
+    }
+
+    /// The store of the title or the directory `path`, its volume, and its path there.
+    pub(super) fn store_at(
+        &self,
+        catalogue: &Catalogue,
+        path: &RequestPath,
+    ) -> Result<(&Store, VolumeId, String), ChangeRefusal> {
         let slash = if path.is_directory() { "/" } else { "" };
         let (volume, path) = catalogue.spot(path).map_err(|fault| match fault {
-            OpenFault::NotFound => Refusal::from(Response::text(
-                403,
-                "this server accepts no \
-                uploads",
-            )),
-            fault => Response::text(500, fault.to_string()).into(),
+            OpenFault::NotFound => ChangeRefusal::NoUploads("this server accepts no uploads"),
+            fault => ChangeRefusal::Failed(fault.to_string()),
         })?;
-        self.if_down(catalogue, volume)?;
+        if let Some(text) = down(&self.watchdog, catalogue, volume) {
+            return Err(ChangeRefusal::Down(text));
+        }
         let at = usize::from(volume.0);
         if let Some(Some(closed)) = self.closed.get(at) {
-            let response = Response::text(503, closed.public_reason());
-            return Err(response.with("Retry-After", "60").into());
+            return Err(ChangeRefusal::Closed(closed.public_reason()));
         }
         let store = self.volumes.get(at).and_then(Option::as_ref);
-        let store = store.ok_or_else(|| Response::text(403, "this volume accepts no uploads"))?;
-        Ok(StorePath { store, volume, path: format!("{path}{slash}") })
+        let store = store.ok_or(ChangeRefusal::NoUploads("this volume accepts no uploads"))?;
+        Ok((store, volume, format!("{path}{slash}")))
     }
 
     /// Refuses a request that would wait for a disk that does not answer.
@@ -454,6 +463,21 @@ pub(super) fn precondition(fields: &Fields) -> Result<Precondition, Response> {
     })
 }
 
+/// The answer to a change that is refused before the store is asked.
+fn not_begun(refusal: &ChangeRefusal) -> Response {
+    let text = refusal.to_string();
+    match refusal {
+        ChangeRefusal::NoUploads(_) | ChangeRefusal::Reserved(_) | ChangeRefusal::HoldsVolume => {
+            Response::text(403, text)
+        }
+        ChangeRefusal::InUse => Response::text(409, text),
+        ChangeRefusal::Locked(_) => Response::text(423, text),
+        ChangeRefusal::Closed(_) => Response::text(503, text).with("Retry-After", "60"),
+        ChangeRefusal::Down(_) => Response::text(503, text).with("Retry-After", DOWN_FOR),
+        ChangeRefusal::Failed(_) => Response::text(500, text),
+    }
+}
+
 /// The one place that maps failed uploads to HTTP.
 pub(super) fn not_stored(error: &UploadError) -> Response {
     let text = error.to_string();
@@ -517,7 +541,7 @@ fn bad_name(fault: NameFault) -> Response {
     let status = match fault {
         NameFault::Path(_) => 400,
         NameFault::Reserved | NameFault::Itself => 403,
-        NameFault::NoDirectory | NameFault::NoTitle => 409,
+        NameFault::NoDirectory | NameFault::NoTitle | NameFault::NotEmpty => 409,
     };
     Response::text(status, fault.to_string())
 }

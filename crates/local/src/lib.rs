@@ -2,19 +2,26 @@
 //! and get the memory that they share with the file server.
 //!
 //! Promise: the kernel says who connects, the configuration who may. Each client has a thread for
-//! its names and one for its doorbell, with ordinary priority; no byte of a title passes here. A
-//! client that ends leaves nothing behind.
+//! its names and one for its doorbell, with ordinary priority. Bytes that it writes are copied here
+//! into the store's write share; no byte that it reads passes here. A client that ends leaves
+//! nothing behind.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
 pub mod settings;
 
 mod doorbell;
-mod names;
+mod errno;
 mod peer;
+
+mod names;
+
+mod changes;
 
 mod fill;
 mod titles;
+
+mod writers;
 
 mod session;
 

@@ -11,8 +11,7 @@ use tactus_storage::catalogue::{
     Scroll, VolumeSpace,
 };
 
-/// A refusal: an error number, and the reason.
-pub(crate) type Refusal = (u32, String);
+use crate::errno::{EACCES, EBADMSG, EINVAL, EISDIR, EMFILE, ENOENT, ENOTDIR, EOPNOTSUPP, Refusal};
 
 /// Entries that are looked at together.
 const ENTRIES: usize = 20;
@@ -30,7 +29,7 @@ const _: () = assert!(
 );
 
 /// The path of a client's text, which is decoded, unlike a URL.
-fn path_of(text: &str) -> Result<RequestPath, Refusal> {
+pub(crate) fn path_of(text: &str) -> Result<RequestPath, Refusal> {
     RequestPath::of_name(text).map_err(|fault| (EINVAL, fault.to_string()))
 }
 
@@ -180,13 +179,3 @@ fn stat_of(entry: &catalogue::Entry) -> Stat {
 fn nanoseconds(time: tactus_core::units::WallTime) -> i64 {
     i64::try_from(time.0).unwrap_or(i64::MAX)
 }
-
-pub(crate) const ENOENT: u32 = 2;
-pub(crate) const EBADF: u32 = 9;
-pub(crate) const EACCES: u32 = 13;
-pub(crate) const ENOTDIR: u32 = 20;
-pub(crate) const EISDIR: u32 = 21;
-pub(crate) const EINVAL: u32 = 22;
-pub(crate) const EMFILE: u32 = 24;
-pub(crate) const EBADMSG: u32 = 74;
-pub(crate) const EOPNOTSUPP: u32 = 95;

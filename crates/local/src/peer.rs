@@ -9,9 +9,16 @@ use rustix::fd::AsFd;
 
 use crate::settings::LocalSettings;
 
-/// Who may connect, as numbers.
+/// Who may connect, and who may write.
 #[derive(Clone, Debug)]
 pub(crate) struct Admitted {
+    readers: Members,
+    writers: Members,
+}
+
+/// Users and groups, as numbers.
+#[derive(Clone, Default, Debug)]
+struct Members {
     users: Vec<Uid>,
     groups: Vec<Gid>,
 }
@@ -27,9 +34,31 @@ pub(crate) struct Peer {
 impl Admitted {
     /// Looks the names up.
     pub(crate) fn of(settings: &LocalSettings) -> Result<Self> {
-        let mut users = vec![Uid::from_raw(0), Uid::effective()];
-        for name in &settings.users {
-            users.push(match name.parse() {
+        let mut readers = Members::of(&settings.users, &settings.groups)?;
+        readers.users.extend([Uid::from_raw(0), Uid::effective()]);
+        let writers = match &settings.writing {
+            Some(writing) => Members::of(&writing.users, &writing.groups)?,
+            None => Members::default(),
+        };
+        Ok(Self { readers, writers })
+    }
+
+    /// Whether `peer` may connect.
+    pub(crate) fn admits(&self, peer: &Peer) -> bool {
+        self.readers.have(peer) || self.may_write(peer)
+    }
+
+    /// Whether `peer` may write. Root and the server's own user have to be named like any other.
+    pub(crate) fn may_write(&self, peer: &Peer) -> bool {
+        self.writers.have(peer)
+    }
+}
+
+impl Members {
+    fn of(users: &[String], groups: &[String]) -> Result<Self> {
+        let mut all = Self::default();
+        for name in users {
+            all.users.push(match name.parse() {
                 Ok(number) => Uid::from_raw(number),
                 Err(_) => {
                     let user = User::from_name(name)?;
@@ -37,9 +66,8 @@ impl Admitted {
                 }
             });
         }
-        let mut groups = vec![];
-        for name in &settings.groups {
-            groups.push(match name.parse() {
+        for name in groups {
+            all.groups.push(match name.parse() {
                 Ok(number) => Gid::from_raw(number),
                 Err(_) => {
                     let group = Group::from_name(name)?;
@@ -47,11 +75,11 @@ impl Admitted {
                 }
             });
         }
-        Ok(Self { users, groups })
+        Ok(all)
     }
 
-    /// Whether `peer` may connect: by its user, its group, or the groups of its user.
-    pub(crate) fn admits(&self, peer: &Peer) -> bool {
+    /// Whether `peer` is one of them: by its user, its group, or the groups of its user.
+    fn have(&self, peer: &Peer) -> bool {
         self.users.contains(&peer.uid)
             || self.groups.contains(&peer.gid)
             || !self.groups.is_empty()
@@ -80,10 +108,19 @@ fn groups_of(peer: &Peer) -> Vec<Gid> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::settings::{CLIENTS, DATA_MAX, TITLES_MAX};
+    use crate::settings::{CLIENTS, DATA_MAX, PRINCIPAL, TITLES_MAX, WriteSettings};
+    use tactus_control::rights::Rights;
     use tactus_control::socket_file::UnixSocket;
 
     fn admitted(users: &[&str], groups: &[&str]) -> Result<Admitted> {
+        with_writers(users, groups, None)
+    }
+
+    fn with_writers(
+        users: &[&str],
+        groups: &[&str],
+        writers: Option<(&[&str], &[&str])>,
+    ) -> Result<Admitted> {
         let names = |all: &[&str]| all.iter().map(|&name| name.to_owned()).collect();
         let socket = UnixSocket { path: "/s".into(), mode: 0o660, owner: None, group: None };
         Admitted::of(&LocalSettings {
@@ -93,6 +130,12 @@ mod tests {
             titles_max: TITLES_MAX,
             users: names(users),
             groups: names(groups),
+            writing: writers.map(|(users, groups)| WriteSettings {
+                users: names(users),
+                groups: names(groups),
+                principal: PRINCIPAL.to_owned(),
+                rights: Rights::all(),
+            }),
         })
     }
 
@@ -110,6 +153,19 @@ mod tests {
         assert!(some.admits(&peer(54_321, 1)));
         assert!(some.admits(&peer(54_322, 777)));
         assert!(!some.admits(&peer(54_322, 778)));
+    }
+
+    #[test]
+    fn only_the_named_ones_may_write_and_they_may_connect() {
+        let nobody = admitted(&["54321"], &[]).unwrap();
+        assert!(!nobody.may_write(&peer(54_321, 1)));
+        assert!(!nobody.may_write(&peer(0, 0)), "root has to be named");
+        let some = with_writers(&["54321"], &[], Some((&["54323"], &["777"]))).unwrap();
+        assert!(some.may_write(&peer(54_323, 1)) && some.admits(&peer(54_323, 1)));
+        assert!(some.may_write(&peer(54_324, 777)) && some.admits(&peer(54_324, 777)));
+        assert!(!some.may_write(&peer(54_321, 1)), "it may only read");
+        let error = with_writers(&[], &[], Some((&["no-such-user"], &[]))).unwrap_err();
+        assert_eq!(error.to_string(), "this host has no user \"no-such-user\"");
     }
 
     #[test]

@@ -12,12 +12,14 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::net::{Shutdown, SocketFlags, SocketType};
 use tactus_control::broker::Broker;
+use tactus_control::changes::ChangeGate;
 use tactus_control::local::LocalClients;
 use tactus_control::socket_file::SocketFile;
 use tactus_storage::catalogue::Catalogue;
 use tokio::runtime::Handle;
 
-use crate::names::EACCES;
+use crate::changes::Changes;
+use crate::errno::{EACCES, EAGAIN};
 use crate::peer::{Admitted, Peer};
 use crate::session::{self, Shared};
 use crate::settings::LocalSettings;
@@ -35,7 +37,7 @@ pub struct LocalServer {
 }
 
 impl LocalServer {
-    /// Listens.
+    /// Listens. Programs that may write change titles through `gate`, if there is one.
     ///
     /// # Errors
     /// When the socket file cannot be made, or a name is unknown.
@@ -47,6 +49,7 @@ impl LocalServer {
         clients: LocalClients,
         catalogue: &Arc<Catalogue>,
         broker: &Broker,
+        gate: Option<Arc<dyn ChangeGate>>,
     ) -> Result<Self> {
         let admitted = Admitted::of(settings).context("[local]")?;
         let (file, listener) = SocketFile::bind(&settings.socket, SocketType::SEQPACKET)?;
@@ -55,6 +58,7 @@ impl LocalServer {
             clients,
             mapped,
             catalogue: Arc::clone(catalogue),
+            changes: settings.writing.as_ref().map(|own| Arc::new(Changes::new(own, gate))),
             broker: broker.clone(),
             data_max: settings.data_max,
             runtime: Handle::current(),
@@ -132,7 +136,8 @@ impl LocalServer {
         if place.0.fetch_add(1, Ordering::Relaxed) >= self.connections_max {
             return refuse(EAGAIN, "too many programs are connecting");
         }
-        let shared = self.shared.clone();
+        let mut shared = self.shared.clone();
+        shared.changes.take_if(|_| !self.admitted.may_write(&peer));
         let body = move || {
             let _place = place;
             if let Err(error) = session::serve(connection, &shared) {
@@ -176,5 +181,3 @@ impl Drop for Place {
 const WAITING_MAX: usize = 16;
 /// Pause after a failure to accept.
 const PAUSE: Duration = Duration::from_millis(100);
-
-const EAGAIN: u32 = 11;

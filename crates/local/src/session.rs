@@ -18,16 +18,21 @@ use tactus_core::units::{Bytes, KIB};
 use tactus_storage::catalogue::{Catalogue, OpenTitle};
 use tokio::runtime::Handle;
 
+use crate::changes::Changes;
 use crate::doorbell::Doorbell;
+use crate::errno::{EACCES, EBADF, EBUSY, EINVAL, EIO, EMFILE, ENOMEM, EPROTONOSUPPORT, Refusal};
 use crate::fill::FillError;
-use crate::names::{self, EBADF, EINVAL, EMFILE, Listing, Refusal};
+use crate::names::{self, Listing};
 use crate::titles::{MapFault, MappedTitles, TitleMemory};
+use crate::writers::Writers;
 
 /// What all sessions use.
 #[derive(Clone)]
 pub(crate) struct Shared {
     pub(crate) clients: LocalClients,
     pub(crate) catalogue: Arc<Catalogue>,
+    /// What clients change titles by; none for a client that may not.
+    pub(crate) changes: Option<Arc<Changes>>,
     pub(crate) broker: Broker,
     pub(crate) data_max: Bytes,
     pub(crate) mapped: MappedTitles,
@@ -85,7 +90,14 @@ pub(crate) fn serve(connection: OwnedFd, shared: &Shared) -> io::Result<()> {
     std::thread::scope(|scope| {
         let listening = std::thread::Builder::new().name("tactus-bell".to_owned());
         listening.spawn_scoped(scope, || bell.listen(|| shared.clients.wake()))?;
-        let ended = answer(&connection, shared, &mut session);
+        let requests = session.take_forwarded();
+        let changes = shared.changes.clone().zip(requests);
+        let new = |(changes, requests)| Writers::new(changes, shared.runtime.clone(), requests);
+        let writers = changes.map(new);
+        let ended = answer(&connection, shared, &mut session, writers.as_ref());
+        if let Some(writers) = writers {
+            shared.runtime.block_on(writers.end());
+        }
         bell.end();
         ended
     })
@@ -107,7 +119,12 @@ fn retried<T>(attempt: impl Fn() -> Option<T>) -> Option<T> {
 const LEAVING: Duration = Duration::from_secs(2);
 
 /// Answers messages until the client leaves.
-fn answer(connection: &OwnedFd, shared: &Shared, session: &mut LocalSession) -> io::Result<()> {
+fn answer(
+    connection: &OwnedFd,
+    shared: &Shared,
+    session: &mut LocalSession,
+    writers: Option<&Writers>,
+) -> io::Result<()> {
     let mut titles = Titles::default();
     while let Some((request, descriptors)) = socket::receive(connection)? {
         drop::<Vec<OwnedFd>>(descriptors);
@@ -121,7 +138,8 @@ fn answer(connection: &OwnedFd, shared: &Shared, session: &mut LocalSession) -> 
                 names::space(&shared.catalogue, &path).map(|reply| (reply, None))
             }
             other => {
-                let reply = shared.runtime.block_on(reply(other, shared, session, &mut titles));
+                let reply = reply(other, shared, session, &mut titles, writers);
+                let reply = shared.runtime.block_on(reply);
                 reply.map(|reply| (reply, None))
             }
         };
@@ -138,6 +156,7 @@ async fn reply(
     shared: &Shared,
     session: &mut LocalSession,
     titles: &mut Titles,
+    writers: Option<&Writers>,
 ) -> Result<Reply, Refusal> {
     match request {
         Request::Map { .. }
@@ -163,7 +182,44 @@ async fn reply(
             let listing = &mut titles.listing;
             names::list(&shared.catalogue, listing, &directory, after.as_deref()).await
         }
+        change => match writers {
+            Some(writers) => changed(change, writers).await,
+            None => {
+                let text = "this user may not write; see [local] write_users and write_groups";
+                Err((EACCES, text.to_owned()))
+            }
+        },
     }
+}
+
+/// Answers what a client changes.
+async fn changed(request: Request, writers: &Writers) -> Result<Reply, Refusal> {
+    let changes = writers.changes();
+    match request {
+        Request::Create { title, len, replace } => {
+            let writer = writers.create(&title, len, replace).await?;
+            return Ok(Reply::Created { writer });
+        }
+        Request::Abandon { writer } => {
+            writers.abandon(writer).await?;
+            return Ok(Reply::Closed);
+        }
+        Request::Reason { writer } => writers.reason(writer)?,
+        Request::Remove { title } => changes.remove(&title).await?,
+        Request::RemoveDirectory { directory } => changes.remove_directory(&directory).await?,
+        Request::MakeDirectory { directory } => changes.make_directory(&directory).await?,
+        Request::Rename { from, to, replace } => changes.rename(&from, &to, replace).await?,
+        Request::SetModified { name, modified } => changes.set_modified(&name, modified).await?,
+        Request::Hello { .. }
+        | Request::Open { .. }
+        | Request::Close { .. }
+        | Request::Map { .. }
+        | Request::Stat { .. }
+        | Request::List { .. }
+        | Request::File { .. }
+        | Request::Space { .. } => unreachable!("it changes nothing"),
+    }
+    Ok(Reply::Done)
 }
 
 /// The titles that a client has open, those of them that it has mapped, and the directory that it
@@ -213,8 +269,3 @@ fn refusal(fault: MapFault) -> Refusal {
 pub(crate) fn refuse(connection: &OwnedFd, errno: u32, message: &str) -> io::Result<()> {
     socket::send(connection, &Reply::Error { errno, message: message.into() }, &[])
 }
-
-const EIO: u32 = 5;
-const ENOMEM: u32 = 12;
-const EBUSY: u32 = 16;
-const EPROTONOSUPPORT: u32 = 93;

@@ -1,5 +1,6 @@
 //! The settings of local clients: `[local]`.
 
+use tactus_control::rights::Rights;
 use tactus_control::socket_file::UnixSocket;
 use tactus_core::units::{Bytes, MIB};
 
@@ -18,6 +19,21 @@ pub struct LocalSettings {
     pub users: Vec<String>,
     /// Groups whose members may connect, by name or number.
     pub groups: Vec<String>,
+    /// Who may write, if anybody may.
+    pub writing: Option<WriteSettings>,
+}
+
+/// Which programs may write, and as whom.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct WriteSettings {
+    /// Users whose programs may write, by name or number; they may connect, too.
+    pub users: Vec<String>,
+    /// Groups whose members may write, by name or number; they may connect, too.
+    pub groups: Vec<String>,
+    /// The principal that owns what they write.
+    pub principal: String,
+    /// What they may change.
+    pub rights: Rights,
 }
 
 /// Clients at once by default.
@@ -28,3 +44,6 @@ pub const TITLES_MAX: Bytes = Bytes(256 * MIB);
 
 /// Data of one client by default.
 pub const DATA_MAX: Bytes = Bytes(64 * MIB);
+
+/// The principal that owns what programs write, by default.
+pub const PRINCIPAL: &str = "local";

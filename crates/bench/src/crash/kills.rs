@@ -56,7 +56,7 @@ const SAY_EVERY: u64 = 50;
 /// Kills the server at `binary` on a volume at `root`.
 pub(super) fn run(binary: &Path, root: &Path, plan: Plan) -> Result<Killed> {
     let Plan { kills, ready: ready_max, seed } = plan;
-    let program = Program { binary: binary.to_owned(), wrong: None, expiry: EXPIRY };
+    let program = Program { binary: binary.to_owned(), wrong: None, expiry: EXPIRY, local: false };
     let mut random = Random::new(seed);
     let mut history = History::default();
     let mut untold = VecDeque::new();

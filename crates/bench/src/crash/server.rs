@@ -11,6 +11,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
+use tactus_client::Client as LocalProgram;
 use tactus_core::units::{Bytes, Nanos, SECOND};
 use tempfile::TempDir;
 
@@ -26,6 +27,8 @@ pub(super) struct Program {
     pub(super) wrong: Option<&'static str>,
     /// How long an upload waits after its last byte.
     pub(super) expiry: Nanos,
+    /// Programs of the machine may write.
+    pub(super) local: bool,
 }
 
 /// A running server.
@@ -52,6 +55,8 @@ depth = 16
 "#;
 /// What the client may have stored: more than any load needs.
 pub(super) const QUOTA: Bytes = Bytes(64 << 20);
+/// Where programs of the machine connect, in its folder.
+const SOCKET: &str = "local.sock";
 const TOKEN: &str = "nothing-is-lost-that-was-acknowledged";
 /// How long it may take to start; what is ready late is judged elsewhere.
 const PATIENCE: Nanos = SECOND.times(60);
@@ -66,7 +71,8 @@ impl Program {
         fs::write(folder.path().join("token"), TOKEN)?;
         let private = std::os::unix::fs::PermissionsExt::from_mode(0o600);
         fs::set_permissions(folder.path().join("token"), private)?;
-        fs::write(&file, self.configuration(root))?;
+        let local = if self.local { local(&folder.path().join(SOCKET)) } else { String::new() };
+        fs::write(&file, self.configuration(root) + &local)?;
         let log = File::create(folder.path().join("output.log"))?;
         let mut command = Command::new(&self.binary);
         command.arg("serve").arg("--config").arg(&file);
@@ -139,7 +145,26 @@ impl Program {
     }
 }
 
+/// The keys that let this program write.
+fn local(socket: &Path) -> String {
+    format!(
+        "\n[local]\n\
+         path = \"{}\"\n\
+         clients_max = 2\n\
+         write_users = [\"{}\"]\n\
+         principal = \"crash\"\n",
+        socket.display(),
+        rustix::process::geteuid().as_raw()
+    )
+}
+
 impl Server {
+    /// A program of the machine that may write.
+    pub(super) fn program(&self) -> Result<LocalProgram> {
+        let connected = LocalProgram::connect(self.folder.path().join(SOCKET));
+        connected.context("no connection in shared memory")
+    }
+
     /// A client that may upload.
     pub(super) fn client(&self) -> Client {
         Client::new(self.address, format!("Authorization: Bearer {TOKEN}\r\n"))

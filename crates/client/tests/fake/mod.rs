@@ -5,7 +5,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
@@ -17,7 +17,9 @@ use rustix::net::{
 use tactus_client::memory::{self, Mapping};
 use tactus_client::protocol::{Entry, Reply, Request as Message, Stat};
 use tactus_client::{doorbell, socket};
-use tactus_core::local::{ANSWER_WORDS, Answer, REQUEST_WORDS, RING_SLOTS, Request, layout};
+use tactus_core::local::{
+    ANSWER_WORDS, Answer, Operation, REQUEST_WORDS, RING_SLOTS, Request, layout,
+};
 use tactus_ring::shared::{
     Receiver, RingLayout, Sender, SharedBytes, SharedMemory, SleepMark, Words,
 };
@@ -50,8 +52,14 @@ pub(crate) struct Control {
     pub(crate) rings: AtomicU64,
     /// Requests taken.
     pub(crate) requests: AtomicU64,
-    /// Titles closed.
+    /// Titles closed, and writers ended.
     pub(crate) closed: AtomicU64,
+    /// Bytes that the client has written.
+    pub(crate) written: Mutex<Vec<u8>>,
+    /// Names changed: what the client has asked for.
+    pub(crate) changes: Mutex<Vec<String>>,
+    /// Writes are answered with this error number, if it is one.
+    pub(crate) write_error: AtomicU32,
     /// Answers to push as they are.
     pub(crate) answers: Mutex<Vec<[u64; ANSWER_WORDS]>>,
     stop: AtomicBool,
@@ -178,6 +186,27 @@ fn serve_names(client: &OwnedFd, control: &Control) {
                 }
                 Reply::Space { total: 3, free: 2, available: 1 }
             }
+            Message::Create { title, .. } if title.starts_with("/missing") => missing(&title),
+            Message::Create { .. } => Reply::Created { writer: 5 },
+            Message::Abandon { writer: 5 } => {
+                control.closed.fetch_add(1, Ordering::SeqCst);
+                Reply::Closed
+            }
+            Message::Reason { writer: 5 } => match control.write_error.load(Ordering::SeqCst) {
+                0 => Reply::Done,
+                errno => Reply::Error { errno, message: "the disk is full".to_owned() },
+            },
+            Message::Abandon { .. } | Message::Reason { .. } => {
+                Reply::Error { errno: 9, message: "no such writer".to_owned() }
+            }
+            change @ (Message::Remove { .. }
+            | Message::RemoveDirectory { .. }
+            | Message::MakeDirectory { .. }
+            | Message::Rename { .. }
+            | Message::SetModified { .. }) => {
+                control.changes.lock().unwrap().push(format!("{change:?}"));
+                Reply::Done
+            }
             Message::Open { title } if title.starts_with("/missing") => missing(&title),
             Message::Stat { title } if title.starts_with("/missing") => missing(&title),
             Message::Open { .. } => {
@@ -300,6 +329,12 @@ impl Engine {
     }
 
     fn answer(&mut self, request: &Request) {
+        if request.operation.is_of_writer() {
+            let result = self.write(request);
+            let answer = Answer { token: request.token, result, at: tactus_client::now() };
+            assert_eq!(self.answers.push(&answer.encode()), Ok(true));
+            return;
+        }
         let Request { offset, len, at, handle, .. } = *request;
         let len = u64::from(len).min(TITLE_LEN.saturating_sub(offset.0));
         self.data.fill(at, len as usize, |into| {
@@ -310,5 +345,24 @@ impl Engine {
         let at = tactus_client::now();
         let answer = Answer { token: request.token, result: Ok(len as u32), at };
         assert_eq!(self.answers.push(&answer.encode()), Ok(true));
+    }
+
+    fn write(&mut self, request: &Request) -> Result<u32, u32> {
+        assert_eq!(request.handle, 5);
+        let errno = self.control.write_error.load(Ordering::SeqCst);
+        if errno > 0 {
+            return Err(errno);
+        }
+        if request.operation == Operation::Write {
+            let mut written = self.control.written.lock().unwrap();
+            assert_eq!(request.offset.0, written.len() as u64, "in order");
+            let mut bytes = vec![0; request.len as usize];
+            self.data.copy_out(request.at, &mut bytes);
+            written.extend(bytes);
+        } else {
+            let change = format!("{:?} {}", request.operation, request.offset.0);
+            self.control.changes.lock().unwrap().push(change);
+        }
+        Ok(request.len)
     }
 }

@@ -5,7 +5,7 @@
 use tactus_core::local::{Answer, Operation, REQUEST_WORDS, Request};
 use tactus_core::units::{Bytes, MonoTime};
 use tactus_ring::arena::Lease;
-use tactus_ring::shared::Broken;
+use tactus_ring::shared::{Broken, SharedBytes};
 
 use crate::message::local::Handle;
 use crate::message::{LocalClient, TitleId, VolumeId};
@@ -110,7 +110,12 @@ impl Entry {
         let len = self.checked_len(&request)?;
         let at = self.pending.iter().position(Option::is_none);
         let at = at.expect("requests are taken only if there is room");
-        let progress = if len == 0 { Progress::Done(Ok(0)) } else { Progress::Going };
+        let progress = match request.operation {
+            // The control side carries it out.
+            operation if operation.is_of_writer() => Progress::Waiting,
+            _ if len == 0 => Progress::Done(Ok(0)),
+            _ => Progress::Going,
+        };
         self.pending[at] = Some(Pending { request, len, copied: 0, progress });
         self.under_way += 1;
         if let Some(handle) = self.handle_of(&request) {
@@ -123,6 +128,9 @@ impl Entry {
     fn checked_len(&mut self, request: &Request) -> Result<u32, u32> {
         match request.operation {
             Operation::Nothing => Ok(0),
+            Operation::Write | Operation::Sync | Operation::Publish => {
+                check_of_writer(request, &self.client.data)
+            }
             Operation::Read => {
                 let data_has = self.client.data.has(request.at, u64::from(request.len));
                 let handle = self.handle_of(request).filter(|handle| !handle.is_closing);
@@ -138,7 +146,7 @@ impl Entry {
 
     pub(super) fn handle_of(&mut self, request: &Request) -> Option<&mut Handle> {
         match request.operation {
-            Operation::Nothing => None,
+            Operation::Nothing | Operation::Write | Operation::Sync | Operation::Publish => None,
             Operation::Read => self.client.handles.get_mut(request.handle as usize)?.as_mut(),
         }
     }
@@ -158,5 +166,20 @@ impl Pending {
     }
 }
 
+/// Checks what can be checked without the table of writers, which the control side has. Returns the
+/// number of bytes.
+fn check_of_writer(request: &Request, data: &SharedBytes) -> Result<u32, u32> {
+    let has_bytes = request.operation == Operation::Write;
+    // Nothing is written at a time.
+    if request.when.0 != 0 || has_bytes != (request.len > 0) || (!has_bytes && request.at != 0) {
+        return Err(EINVAL);
+    }
+    match data.has(request.at, u64::from(request.len)) {
+        true => Ok(request.len),
+        false => Err(EFAULT),
+    }
+}
+
 const EBADF: u32 = 9;
 const EFAULT: u32 = 14;
+const EINVAL: u32 = 22;

@@ -10,7 +10,9 @@ use tactus_ring::arena::{ArenaOwner, HeapRegion, Lease, View, arena, elsewhere};
 use tactus_ring::shared::{Receiver, Sender, SharedBytes, SharedMemory, SleepMark, Words};
 use tactus_ring::spsc::{Consumer, Producer, ring};
 
-use super::{COPY_MAX, FileParts, FileServer, FileVolume, PLACES_OF_CLIENT, TAKE_MAX};
+use super::{
+    COPY_MAX, FileParts, FileServer, FileVolume, PLACES_OF_CLIENT, REQUESTS_MAX, TAKE_MAX,
+};
 use crate::counters::FileCounters;
 use crate::egress::Memory;
 use crate::internal::{BlockRequest, FromBlock, ToBlock};
@@ -75,7 +77,7 @@ impl Fixture {
     pub(crate) fn new() -> Self {
         let places = u32::from(CLIENTS) * PLACES_OF_CLIENT;
         let (parts, volumes) = (0..VOLUMES).map(|volume| block_table(volume, places)).unzip();
-        let each = usize::from(CLIENTS) * (3 * HANDLES_MAX as usize + 2) + 1;
+        let each = usize::from(CLIENTS) * (3 * HANDLES_MAX as usize + REQUESTS_MAX + 2) + 1;
         let (commands, server_commands) = ring(each);
         let (server_reports, reports) = ring(each);
         let counters = Arc::<FileCounters>::default();
@@ -147,13 +149,21 @@ impl Fixture {
         assert!(requests <= visits * TAKE_MAX as u64, "{requests} requests in a turn");
         // The bytes of a request are counted at its end.
         let bytes = self.counters.bytes.value() - before.1;
-        let ended = visits * (super::REQUESTS_MAX as u64 * DATA + u64::from(COPY_MAX));
+        let ended = visits * (REQUESTS_MAX as u64 * DATA + u64::from(COPY_MAX));
         assert!(bytes <= ended, "{bytes} bytes in a turn");
         while let Some(report) = self.reports.pop() {
             match report {
                 LocalReport::Broken(client) => self.broken.push(client),
                 LocalReport::Detached(client) => self.detached.push(client.id()),
                 LocalReport::Closed { client, handle, .. } => self.closed.push((client, handle)),
+                LocalReport::Forwarded { client, place, request } => {
+                    assert!(request.operation.is_of_writer());
+                    let end = request.at.checked_add(u64::from(request.len));
+                    assert!(end.is_some_and(|end| end <= DATA), "the bytes lie within the data");
+                    // As the control side, which knows no writer.
+                    let result = Err(EBADF);
+                    self.command(LocalCommand::Answer { client, place, result });
+                }
             }
         }
         for table in &mut self.volumes {
@@ -333,6 +343,8 @@ impl Program {
         assert!(copy == title, "{offset} {len}");
     }
 }
+
+const EBADF: u32 = 9;
 
 /// A want for each of three blocks, and the turns in which they come and are copied.
 const TURNS_OF_READ: u32 = 8;

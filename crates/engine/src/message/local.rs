@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tactus_core::local::{ANSWER_WORDS, REQUEST_WORDS, RING_SLOTS, layout};
+use tactus_core::local::{ANSWER_WORDS, REQUEST_WORDS, RING_SLOTS, Request, layout};
 use tactus_core::ports::Waker;
 use tactus_ring::shared::{
     Receiver, RingLayout, Sender, SharedBytes, SharedMemory, SleepMark, Words,
@@ -127,7 +127,17 @@ pub enum LocalCommand {
         /// The number of the handle.
         handle: u32,
     },
-    /// Ends a client. Answered by [`LocalReport::Detached`] when nothing of it is under way.
+    /// The result of a [`LocalReport::Forwarded`] request. Ignored if the client has been detached.
+    Answer {
+        /// The client.
+        client: ClientId,
+        /// The place of the request.
+        place: u16,
+        /// Number of bytes, or the error number.
+        result: Result<u32, u32>,
+    },
+    /// Ends a client. Answered by [`LocalReport::Detached`] when nothing of it is under way in the
+    /// engine; forwarded requests are not waited for.
     Detach(ClientId),
 }
 
@@ -143,6 +153,16 @@ pub enum LocalReport {
         origin: Origin,
         /// Its bytes, if it was in memory.
         memory: Option<SharedBytes>,
+    },
+    /// The client has a request that the control side carries out, and that
+    /// [`LocalCommand::Answer`] ends. Its bytes lie within the client's data.
+    Forwarded {
+        /// The client.
+        client: ClientId,
+        /// The place of the request among those under way.
+        place: u16,
+        /// The request.
+        request: Request,
     },
     /// The client has written what no client writes. It is not served any more; detach it.
     Broken(ClientId),

@@ -15,11 +15,13 @@ use rustix::process::{Resource, Rlimit};
 use rustix::thread::CpuSet;
 use tactus_config::{Config, ConfigFile};
 use tactus_control::broker::Broker;
+use tactus_control::changes::ChangeGate;
 use tactus_control::engine::{self, Engine, WritePath};
 use tactus_control::pins::Pins;
 use tactus_control::recording::Recorder;
 use tactus_control::socket_file::UnixSocket;
 use tactus_control::{indexing, placement};
+use tactus_http::gate::UploadGate;
 use tactus_http::settings::{Origins, PublicUrl};
 use tactus_http::{
     self, Control, Counters, Hosts, Internal, Limits, Site, Store, UnixListener, Uploads,
@@ -157,7 +159,11 @@ impl Server {
         };
         let local = match (&config.local, &engine.local) {
             (Some(settings), Some(clients)) => {
-                Some(LocalServer::bind(settings, clients.clone(), &catalogue, &engine.broker)?)
+                let gate = |uploads: &Uploads| -> Arc<dyn ChangeGate> {
+                    Arc::new(UploadGate::new(uploads.clone(), Arc::clone(&catalogue)))
+                };
+                let (clients, gate) = (clients.clone(), uploads.as_ref().map(gate));
+                Some(LocalServer::bind(settings, clients, &catalogue, &engine.broker, gate)?)
             }
             _ => None,
         };

@@ -249,6 +249,8 @@ fn local(page: &mut Page, sources: &Sources) -> fmt::Result {
     page.counter("tactus_local_requests", "Requests in shared memory", None, requests)?;
     let help = "Bytes of titles copied into shared memory";
     page.counter("tactus_local_read", help, Some(Unit::Bytes), one(file.bytes.value()))?;
+    let help = "Bytes of titles that programs have written";
+    page.counter("tactus_local_written", help, Some(Unit::Bytes), one(file.written.value()))?;
     let help = "Times that a sleeping program was woken";
     page.counter("tactus_local_wakes", help, None, one(file.rings.value()))
 }

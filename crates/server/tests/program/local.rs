@@ -16,6 +16,7 @@ use raw::{DATA, Raw};
 mod killed;
 mod library;
 mod raw;
+mod writing;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const TITLE: &str = "/news/a b#.ts";

@@ -41,6 +41,15 @@ impl Store {
         self.change(remove).await.map(drop)
     }
 
+    /// Removes an empty directory. The operation completes even when the caller stops waiting.
+    ///
+    /// # Errors
+    /// When it is not, or not certainly, removed; `NameFault::NotEmpty` when it has contents.
+    pub async fn remove_empty_directory(&self, path: &str) -> Result<(), ChangeError> {
+        let name = AnyName::new(path)?;
+        self.change(move |names| names.remove_empty_directory(&name)).await.map(drop)
+    }
+
     /// Makes a directory in an existing one. The operation completes even when the caller stops
     /// waiting.
     ///

@@ -60,6 +60,9 @@ pub enum NameFault {
     /// The name belongs to something other than a title.
     #[error("a directory or another thing that is no title has this name")]
     NoTitle,
+    /// The directory has contents.
+    #[error("the directory is not empty")]
+    NotEmpty,
     /// A directory would become a part of itself.
     #[error("a directory cannot be moved into itself, or over one that it is in")]
     Itself,

@@ -12,6 +12,7 @@ use tactus_core::units::MIB;
 use super::fault::{UploadError, too_large};
 use super::growing::{GrowingStart, GrowingTitle};
 use super::id::StoreId;
+use super::medium::Flush;
 use super::metadata::TitleMetadata;
 use super::names::{Discard, Precondition, PrivateDirectory, TitleName};
 use super::publish::{StoredTitle, UnpublishedTitle};
@@ -153,6 +154,19 @@ impl Upload {
     /// otherwise a few slow clients would hold all slots.
     pub fn park(&mut self) {
         self.write_buffer.park();
+    }
+
+    /// Makes the bytes so far durable. They still have no name: a title is made of them by
+    /// [`Self::finish`] only, and a power failure before it takes them.
+    ///
+    /// # Errors
+    /// When they are not, or not certainly, durable. Then the upload is over.
+    pub async fn sync(&mut self) -> Result<(), UploadError> {
+        let Self { inner, write_buffer, .. } = self;
+        inner.writable()?;
+        write_buffer.settle().await.map_err(|error| inner.write_failed(error))?;
+        let flush = inner.medium.sync(write_buffer.file(), Flush::Data);
+        flush.await.map_err(|error| inner.fail(error))
     }
 
     /// Sets the client's metadata of the title; it is as durable as the bytes.

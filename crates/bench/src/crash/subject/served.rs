@@ -11,6 +11,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
+use tactus_client::{Client as LocalProgram, Replace, WriteOptions};
 use tactus_core::units::{Nanos, SECOND};
 
 use super::{RecoveredSubject, Subject, files, seen};
@@ -37,11 +38,13 @@ pub(super) struct TactusSubject {
 /// one that fails once.
 pub(super) fn all(binary: &Path) -> Vec<Box<dyn Subject>> {
     let subject = |name, method, wrong, faulty| {
-        let program = Program { binary: binary.to_owned(), wrong, expiry: EXPIRY };
+        let local = name == LOCAL;
+        let program = Program { binary: binary.to_owned(), wrong, expiry: EXPIRY, local };
         Box::new(TactusSubject { name, method, program, faulty }) as Box<dyn Subject>
     };
     vec![
         subject("tactus", "the server: PUT, replace, DELETE, MOVE, tus, recordings", None, false),
+        subject(LOCAL, "the same, titles by a program of the machine", None, false),
         subject("tactus-faulty", "the same, where a write or flush fails", None, true),
         subject("tactus-folders", "the same, no folder flushed", Some("folders"), false),
         subject("tactus-sizes", "the same, offset from the size", Some("sizes"), false),
@@ -63,6 +66,7 @@ impl Subject for TactusSubject {
 
     fn load(&self, root: &Path, recorder: &Recorder<'_>, random: &mut Random) -> Result<()> {
         let server = self.program.start(root)?;
+        let local = self.program.local.then(|| server.program()).transpose()?;
         let acts = ClientLoad { titles: 12, uploads: 10 };
         let seeds: Vec<_> = (0..CLIENTS).map(|_| random.next()).collect();
         let fault = self.faulty.then(|| {
@@ -74,6 +78,7 @@ impl Subject for TactusSubject {
                 let client = server.client();
                 let client = if self.faulty { client } else { client.patient() };
                 let mut load = Load::new(number, client, recorder, seed);
+                load.local = local.clone();
                 load.tolerant = self.faulty;
                 // The first client's work is the clock of the fault, which hits whoever is there.
                 load.fault = fault.filter(|_| number == 0);
@@ -119,6 +124,9 @@ impl Uploads {
     pub(super) const TITLES: Self = Self { at: OURS, stay: false };
 }
 
+/// The subject whose titles come from programs of the machine.
+const LOCAL: &str = "tactus-local";
+const ENOENT: i32 = 2;
 /// Where the server takes uploads in parts, and tells what it holds for them.
 const OURS: &str = "/api/v1/uploads";
 /// Longer than any run takes.
@@ -154,6 +162,8 @@ pub(in crate::crash) struct Load<'a, 'b> {
     pub(in crate::crash) tolerant: bool,
     /// Before this act the disk is asked for a fault.
     fault: Option<(usize, Fault)>,
+    /// Titles are written and changed by a program of the machine, not over HTTP.
+    local: Option<LocalProgram>,
     pub(super) uploads: &'static Uploads,
 }
 
@@ -174,8 +184,8 @@ impl<'a, 'b> Load<'a, 'b> {
         seed: u64,
     ) -> Self {
         let (random, holds) = (Random::new(seed), BTreeMap::new());
-        let (tolerant, fault, uploads) = (false, None, &Uploads::TITLES);
-        Self { number, client, recorder, random, holds, tolerant, fault, uploads }
+        let (tolerant, fault, local, uploads) = (false, None, None, &Uploads::TITLES);
+        Self { number, client, recorder, random, holds, tolerant, fault, local, uploads }
     }
 
     /// Works; ends early when the server is gone and that is to be expected.
@@ -214,6 +224,14 @@ impl<'a, 'b> Load<'a, 'b> {
         match self.random.next() % 6 {
             0 => {
                 let act = self.recorder.begin(&name, None)?;
+                if let Some(local) = &self.local {
+                    let is_held = self.holds.remove(&name).is_some();
+                    let done = local.remove(&format!("/{name}")).or_else(|error| {
+                        let is_missing = !is_held && error.errno() == ENOENT;
+                        if is_missing { Ok(()) } else { Err(error) }
+                    });
+                    return self.settle_local(&act, done).map(drop);
+                }
                 let good: &[u16] = match self.holds.remove(&name) {
                     Some(_) => &[204],
                     // It may never have been there.
@@ -232,11 +250,37 @@ impl<'a, 'b> Load<'a, 'b> {
         let act = self.recorder.begin(&name, Some(version.number()))?;
         self.holds.remove(&name);
         let bytes = version.bytes(0, version.length());
+        if let Some(local) = self.local.clone() {
+            let written = self.write(&local, &name, &bytes);
+            if self.settle_local(&act, written)? {
+                self.holds.insert(name, version.number());
+            }
+            return Ok(());
+        }
         let status = self.client.ask("PUT", &format!("/{name}"), "", &bytes)?.status;
         if self.settle(&act, status, &[201, 204])? {
             self.holds.insert(name, version.number());
         }
         Ok(())
+    }
+
+    /// Stores a title by a program of the machine: in pieces, and sometimes flushed in between.
+    fn write(
+        &mut self,
+        local: &LocalProgram,
+        name: &str,
+        bytes: &[u8],
+    ) -> Result<(), tactus_client::Error> {
+        // Without a length it would claim the whole quota.
+        let options = WriteOptions { len: Some(bytes.len() as u64), ..WriteOptions::default() };
+        let writer = local.create(&format!("/{name}"), &options)?;
+        for piece in bytes.chunks(1 + self.random.next() as usize % bytes.len()) {
+            writer.write_all(piece)?;
+            if self.random.next().is_multiple_of(4) {
+                writer.sync()?;
+            }
+        }
+        writer.publish()
     }
 
     /// Gives a title that is there the name `to`.
@@ -247,6 +291,18 @@ impl<'a, 'b> Load<'a, 'b> {
         self.holds.remove(to);
         let version = self.holds.remove(&from).context("nothing to move")?;
         let act = self.recorder.begin_move(&from, to, version)?;
+        if let Some(local) = &self.local {
+            if let Some((folder, _)) = to.rsplit_once('/') {
+                // The folder often exists already.
+                local.make_directory(&format!("/{folder}")).ok();
+            }
+            let (from, new) = (format!("/{from}"), format!("/{to}"));
+            let moved = local.rename(&from, &new, Replace::Titles);
+            if self.settle_local(&act, moved)? {
+                self.holds.insert(to.to_owned(), version);
+            }
+            return Ok(());
+        }
         if let Some((folder, _)) = to.rsplit_once('/') {
             // The folder often exists already. Protocols without MKCOL create folders themselves.
             self.client.ask("MKCOL", &format!("/{folder}/"), "", &[])?;
@@ -309,6 +365,22 @@ impl<'a, 'b> Load<'a, 'b> {
             self.settle(&title, status, &[204])?;
         }
         Ok((status == 204 && to < end).then_some(Upload { url, name, version, offset: to }))
+    }
+
+    /// Whether it was done.
+    fn settle_local(
+        &self,
+        act: &OperationHandle,
+        done: Result<(), tactus_client::Error>,
+    ) -> Result<bool> {
+        match done {
+            Ok(()) => self.recorder.ack(act)?,
+            Err(error) => {
+                ensure!(self.tolerant, "refused: {error}");
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Whether it was done.

@@ -150,6 +150,25 @@ impl Names {
         Ok(Some(NameChange { etag: None, created: false, flush, replaced, chain }))
     }
 
+    /// Removes an empty directory; none when there is none. The kernel looks whether it is empty,
+    /// in the same step.
+    pub(in crate::store) fn remove_empty_directory(
+        &self,
+        name: &AnyName,
+    ) -> Result<Option<NameChange>, UploadError> {
+        let _one = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let (parent, last) = name.name.split();
+        let Some(parent) = self.existing_directory(parent)? else { return Ok(None) };
+        match rustix::fs::unlinkat(&parent, last, AtFlags::REMOVEDIR) {
+            Err(Errno::NOENT) => return Ok(None),
+            Err(Errno::NOTEMPTY | Errno::EXIST) => return Err(NameFault::NotEmpty.into()),
+            removed => removed.map_err(path_fault)?,
+        }
+        self.forget_durable();
+        let (flush, chain) = (vec![Arc::new(parent)], Chain::default());
+        Ok(Some(NameChange { etag: None, created: false, flush, replaced: None, chain }))
+    }
+
     /// Refuses a move that would make a path below the directory longer than requests allow.
     pub(super) fn check_depth(
         &self,

@@ -77,6 +77,48 @@ async fn w10_replaced_and_deleted_titles_leave_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bytes_are_synced_in_between_without_an_effect_on_the_title() {
+    let volume_dir = TestVolume::new();
+    let volume = volume_dir.open().await;
+    let bytes = content(3, 300_000);
+    for known in [true, false] {
+        let mut upload = volume.begin(put("a.ts", known.then_some(bytes.len()))).await.unwrap();
+        upload.sync().await.unwrap();
+        // Ends within sectors, at their ends, and twice without a byte in between.
+        for piece in [0..1, 1..4096, 4096..4096, 4096..131_072, 131_072..140_001] {
+            upload.append(&bytes[piece]).await.unwrap();
+            upload.sync().await.unwrap();
+        }
+        assert!(volume_dir.titles().is_empty() || !known, "it has no name");
+        upload.append(&bytes[140_001..]).await.unwrap();
+        upload.finish().await.unwrap();
+        assert_eq!(std::fs::read(volume_dir.path("a.ts")).unwrap(), bytes);
+        let file = std::fs::File::open(volume_dir.path("a.ts")).unwrap();
+        assert_eq!(volume.sums_of(&file).unwrap().unwrap().whole(), crc32c::crc32c(&bytes));
+    }
+    volume.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn only_an_empty_directory_is_removed_without_its_contents() {
+    let volume_dir = TestVolume::new();
+    let volume = volume_dir.open().await;
+    store(&volume, put("d/a.ts", None), b"one").await.unwrap();
+    let full = volume.remove_empty_directory("d").await;
+    assert!(matches!(full, Err(ChangeError::Name(NameFault::NotEmpty))));
+    let title = volume.remove_empty_directory("d/a.ts").await;
+    assert!(matches!(title, Err(ChangeError::Name(NameFault::NoDirectory))));
+    volume.delete("d/a.ts", Precondition::Any).await.unwrap();
+    volume.remove_empty_directory("d").await.unwrap();
+    assert!(!volume_dir.path("d").exists());
+    let gone = volume.remove_empty_directory("d").await;
+    assert!(matches!(gone, Err(ChangeError::NotFound)));
+    // The directory's name has to be made durable anew.
+    store(&volume, put("d/a.ts", None), b"two").await.unwrap();
+    volume.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn w10_a_directory_goes_in_one_step_and_is_taken_apart_afterwards() {
     let volume_dir = TestVolume::new();
     let volume = volume_dir.open().await;

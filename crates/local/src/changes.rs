@@ -1,0 +1,238 @@
+//! What programs change: which of them may, in whose name, and under which conditions.
+//!
+//! Promise: the rights are checked before each change, against the path after a single decoding.
+//! The store and its locks are those of all protocols. An answered change is durable.
+
+use std::sync::Arc;
+
+use tactus_client::protocol::Replace;
+use tactus_control::changes::{
+    ChangeGate, ChangeGuard, ChangeKind, ChangeRefusal, PathChange, StorePlace,
+};
+use tactus_control::rights::{Right, Rights};
+use tactus_core::path::RequestPath;
+use tactus_core::units::WallTime;
+use tactus_storage::store::{
+    ChangeError, Precondition, Principal, ReplacePolicy, TitleMetadata, Upload, UploadError,
+    UploadSpec,
+};
+
+use crate::errno::{
+    EACCES, EINVAL, EISDIR, Refusal, not_begun, not_changed, not_stored, other_volume,
+};
+use crate::names::path_of;
+use crate::settings::WriteSettings;
+
+/// The way of programs to the store.
+pub(crate) struct Changes {
+    /// None if no volume takes uploads.
+    gate: Option<Arc<dyn ChangeGate>>,
+    principal: Principal,
+    rights: Rights,
+}
+
+/// What becomes of an upload at its end.
+pub(crate) struct Publication {
+    changes: Arc<Changes>,
+    path: RequestPath,
+    /// The right without which the precondition is narrower than requested.
+    lacks: Option<Right>,
+}
+
+impl Changes {
+    pub(crate) fn new(settings: &WriteSettings, gate: Option<Arc<dyn ChangeGate>>) -> Self {
+        let principal = Principal::new(&settings.principal);
+        Self { gate, principal, rights: settings.rights.clone() }
+    }
+
+    /// Begins to store a title.
+    pub(crate) async fn begin(
+        self: &Arc<Self>,
+        text: &str,
+        len: Option<u64>,
+        replace: Replace,
+    ) -> Result<(Upload, Publication), Refusal> {
+        if text.ends_with('/') {
+            return Err((EISDIR, "the path of a title must not end with a slash".to_owned()));
+        }
+        let path = path_of(text)?;
+        let (precondition, lacks) = self.condition(&path, replace)?;
+        let place = self.place(&path)?;
+        // Refused now rather than after all bytes. The lock may come later all the same.
+        drop(self.permit(&[(&path, ChangeKind::Store)]).await?);
+        let publication = Publication { changes: Arc::clone(self), path, lacks };
+        let principal = self.principal.clone();
+        let put = UploadSpec { path: place.path, len, precondition, principal };
+        let begun = place.store.begin(put).await;
+        let upload = begun.map_err(|error| publication.refusal(&error))?;
+        Ok((upload, publication))
+    }
+
+    /// Removes a title.
+    pub(crate) async fn remove(&self, text: &str) -> Result<(), Refusal> {
+        let path = path_of(text)?;
+        self.check(Right::Delete, &path)?;
+        let place = self.place(&path)?;
+        let _under_way = self.permit(&[(&path, ChangeKind::Vanish)]).await?;
+        let removed = place.store.delete(&place.path, Precondition::Any).await;
+        removed.map_err(|error| not_changed(&error))?;
+        self.forget(&path);
+        Ok(())
+    }
+
+    /// Removes an empty directory.
+    pub(crate) async fn remove_directory(&self, text: &str) -> Result<(), Refusal> {
+        let path = path_of(text)?;
+        self.check(Right::Delete, &path)?;
+        let place = self.place(&path)?;
+        let _under_way = self.permit(&[(&path, ChangeKind::Vanish)]).await?;
+        let removed = place.store.remove_empty_directory(&place.path).await;
+        removed.map_err(|error| not_changed(&error))?;
+        self.forget(&path);
+        Ok(())
+    }
+
+    /// Makes a directory.
+    pub(crate) async fn make_directory(&self, text: &str) -> Result<(), Refusal> {
+        let path = path_of(text)?;
+        self.check(Right::Publish, &path)?;
+        let _under_way = self.permit(&[(&path, ChangeKind::Make)]).await?;
+        let place = self.place(&path)?;
+        place.store.make_directory(&place.path).await.map_err(|error| not_changed(&error))
+    }
+
+    /// Gives a title or a directory another name.
+    pub(crate) async fn rename(
+        &self,
+        from: &str,
+        to: &str,
+        replace: Replace,
+    ) -> Result<(), Refusal> {
+        let (from, to) = (path_of(from)?, path_of(to)?);
+        self.check(Right::Delete, &from)?;
+        self.check(Right::Publish, &to)?;
+        let replaces = self.rights.has(Right::Replace, to.name());
+        let over = match (replace, replaces) {
+            (Replace::Nothing, _) | (Replace::Titles, false) => ReplacePolicy::Nothing,
+            (Replace::Titles, true) => ReplacePolicy::Titles,
+            (Replace::Existing, _) => {
+                let text = "a new name replaces nothing, or a title if there is one";
+                return Err((EINVAL, text.to_owned()));
+            }
+        };
+        let (old, new) = (self.place(&from)?, self.place(&to)?);
+        if old.volume != new.volume {
+            return Err(other_volume());
+        }
+        let changes = [(&from, ChangeKind::Vanish), (&to, ChangeKind::Replace)];
+        let _under_way = self.permit(&changes).await?;
+        let renamed = old.store.rename(&old.path, Precondition::Any, &new.path, over).await;
+        renamed.map_err(|error| match error {
+            ChangeError::Exists if replace == Replace::Titles && !replaces => {
+                self.lacks(Right::Replace, &to)
+            }
+            error => not_changed(&error),
+        })?;
+        if from != to {
+            self.forget(&from);
+            self.forget(&to);
+        }
+        Ok(())
+    }
+
+    /// Sets the time of a title or a directory.
+    pub(crate) async fn set_modified(&self, text: &str, modified: i64) -> Result<(), Refusal> {
+        let path = path_of(text)?;
+        let modified = u64::try_from(modified).map(WallTime);
+        let modified = modified.map_err(|_| (EINVAL, "the time is before 1970".to_owned()))?;
+        self.check(Right::Replace, &path)?;
+        let place = self.place(&path)?;
+        let _under_way = self.permit(&[(&path, ChangeKind::Set)]).await?;
+        let set = place.store.set_modified(&place.path, Precondition::Any, modified).await;
+        set.map(drop).map_err(|error| not_changed(&error))
+    }
+
+    /// The condition under which a title may be stored, narrowed to the rights; and the right whose
+    /// lack has narrowed it.
+    fn condition(
+        &self,
+        path: &RequestPath,
+        replace: Replace,
+    ) -> Result<(Precondition, Option<Right>), Refusal> {
+        let publishes = self.rights.has(Right::Publish, path.name());
+        let replaces = self.rights.has(Right::Replace, path.name());
+        Ok(match (replace, publishes, replaces) {
+            (Replace::Nothing, true, _) => (Precondition::CreateOnly, None),
+            (Replace::Titles, true, true) => (Precondition::Any, None),
+            (Replace::Titles, true, false) => (Precondition::CreateOnly, Some(Right::Replace)),
+            (Replace::Titles, false, true) => (Precondition::Exists, Some(Right::Publish)),
+            (Replace::Existing, _, true) => (Precondition::Exists, None),
+            (Replace::Existing, _, false) => return Err(self.lacks(Right::Replace, path)),
+            (_, false, _) => return Err(self.lacks(Right::Publish, path)),
+        })
+    }
+
+    fn check(&self, right: Right, path: &RequestPath) -> Result<(), Refusal> {
+        match self.rights.has(right, path.name()) {
+            true => Ok(()),
+            false => Err(self.lacks(right, path)),
+        }
+    }
+
+    fn lacks(&self, right: Right, path: &RequestPath) -> Refusal {
+        let (name, right) = (self.principal.name(), right.name());
+        let text = format!(
+            "the principal {name:?} has no right {right:?} at /{}; see [local] principal",
+            path.name()
+        );
+        (EACCES, text)
+    }
+
+    fn gate(&self) -> Result<&Arc<dyn ChangeGate>, Refusal> {
+        let none = ChangeRefusal::NoUploads("no volume of this server accepts uploads");
+        self.gate.as_ref().ok_or_else(|| not_begun(&none))
+    }
+
+    fn place(&self, path: &RequestPath) -> Result<StorePlace, Refusal> {
+        self.gate()?.place(path).map_err(|refusal| not_begun(&refusal))
+    }
+
+    async fn permit(&self, changes: &[(&RequestPath, ChangeKind)]) -> Result<ChangeGuard, Refusal> {
+        let change = |&(path, kind): &(&RequestPath, _)| PathChange { path: path.clone(), kind };
+        let changes = changes.iter().map(change).collect();
+        let begun = self.gate()?.begin(&self.principal, changes).await;
+        begun.map_err(|refusal| not_begun(&refusal))
+    }
+
+    fn forget(&self, path: &RequestPath) {
+        if let Some(gate) = &self.gate {
+            gate.forget(path);
+        }
+    }
+}
+
+impl Publication {
+    /// Makes a title of a complete upload.
+    pub(crate) async fn publish(
+        &self,
+        mut upload: Upload,
+        modified: Option<WallTime>,
+    ) -> Result<(), Refusal> {
+        let _under_way = self.changes.permit(&[(&self.path, ChangeKind::Store)]).await?;
+        upload.describe(TitleMetadata { modified, ..TitleMetadata::default() });
+        let finished = upload.finish().await;
+        finished.map(drop).map_err(|error| self.refusal(&error))
+    }
+
+    /// The refusal of the upload: by the rights, if it failed only because they have narrowed its
+    /// precondition.
+    pub(crate) fn refusal(&self, error: &UploadError) -> Refusal {
+        match (self.lacks, error) {
+            (Some(right @ Right::Replace), UploadError::Exists)
+            | (Some(right @ Right::Publish), UploadError::PreconditionFailed) => {
+                self.changes.lacks(right, &self.path)
+            }
+            _ => not_stored(error),
+        }
+    }
+}
