@@ -4,6 +4,8 @@
 //! is trusted beyond what was checked here, and the rest (handles, lengths) is checked by who
 //! knows them. The layout is in `docs/design/local-clients.md`.
 
+pub mod stream;
+
 use crate::units::{Bytes, MonoTime};
 
 /// Version of the layout and of the messages.

@@ -17,12 +17,17 @@
 mod bytes;
 
 #[cfg(not(loom))]
+mod byte_ring;
+
+#[cfg(not(loom))]
 use std::ptr::NonNull;
 
 #[cfg(not(loom))]
 use crate::arena::{HeapRegion, Region};
 use crate::sync::{Arc, AtomicU64, Ordering, fence};
 
+#[cfg(not(loom))]
+pub use byte_ring::{ByteReader, ByteRingLayout, ByteWriter, SharedWord};
 #[cfg(not(loom))]
 pub use bytes::SharedBytes;
 

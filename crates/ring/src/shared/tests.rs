@@ -109,3 +109,83 @@ fn bytes_are_copied_within_their_range_only() {
 fn bytes_beyond_the_range_are_not_copied() {
     SharedBytes::new(zeroed(8192), 4096).copy_in(4094, &[1, 2, 3]);
 }
+
+const BYTES: ByteRingLayout = ByteRingLayout { written: 0, taken: 128, bytes: 256, capacity: 1000 };
+
+fn byte_pair() -> (ByteWriter, ByteReader, SharedBytes, Words) {
+    let memory = zeroed(4096);
+    let words = Words::new(Arc::clone(&memory) as Arc<dyn SharedMemory>);
+    let bytes = SharedBytes::new(Arc::clone(&memory) as Arc<dyn SharedMemory>, BYTES.bytes);
+    (ByteWriter::new(memory, BYTES), ByteReader::new(words.clone(), BYTES), bytes, words)
+}
+
+#[test]
+fn bytes_arrive_in_order_and_only_where_there_is_room() {
+    let (writer, mut reader, bytes, _) = byte_pair();
+    let byte = |at: usize| (at * 7 + at / 256) as u8;
+    let (mut sent, mut read) = (0, 0);
+    let mut random = 12345_u64;
+    while read < 100_000 {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        let count = (random >> 33) as usize % 700;
+        let source: Vec<u8> = (sent..sent + count).map(byte).collect();
+        let taken = if random >> 63 == 0 {
+            writer.write(&[&source[..count / 3], &[], &source[count / 3..]]).unwrap()
+        } else {
+            let filled = writer.fill(count, |at, into| {
+                into.copy_from_slice(&source[at..at + into.len()]);
+                Ok::<_, ()>(())
+            });
+            filled.unwrap().unwrap()
+        };
+        assert_eq!(taken, count.min(1000 - (sent - read)), "as much as there is room for");
+        sent += taken;
+        assert_eq!(writer.written(), sent as u64);
+        assert_eq!(reader.look(), Ok((sent - read) as u64));
+        let (at, len) = reader.next();
+        assert!(len > 0 || sent == read);
+        let mut copy = vec![0; len.min(400)];
+        bytes.copy_out(at as u64, &mut copy);
+        assert!(copy.iter().enumerate().all(|(nth, &got)| got == byte(read + nth)));
+        reader.consume(copy.len() as u64);
+        read += copy.len();
+    }
+}
+
+#[test]
+fn a_failed_fill_publishes_nothing() {
+    let (writer, mut reader, _, _) = byte_pair();
+    assert_eq!(writer.write(&[&[1; 900]]), Ok(900));
+    assert_eq!(reader.look(), Ok(900));
+    reader.consume(900);
+    let mut pieces = 0;
+    let failed = writer.fill(500, |_, _| {
+        pieces += 1;
+        if pieces == 2 { Err(5) } else { Ok(()) }
+    });
+    assert_eq!((failed, pieces), (Ok(Err(5)), 2));
+    assert_eq!((reader.look(), writer.written()), (Ok(0), 900));
+    assert_eq!(writer.write(&[&[2; 2000]]), Ok(1000), "the room is free again");
+}
+
+#[test]
+fn positions_that_cannot_be_are_broken() {
+    let (writer, mut reader, _, words) = byte_pair();
+    let taken = SharedWord::new(words.clone(), BYTES.taken);
+    assert_eq!(writer.write(&[&[0; 10]]), Ok(10));
+    taken.store(5);
+    assert_eq!(writer.write(&[&[0; 10]]), Ok(10));
+    for lie in [4, 21, u64::MAX] {
+        taken.store(lie);
+        assert_eq!(writer.write(&[&[0; 10]]), Err(Broken), "{lie}");
+    }
+    taken.store(20);
+    assert_eq!(writer.write(&[&[0; 2000]]), Ok(1000), "an honest position is taken again");
+    let written = SharedWord::new(words, BYTES.written);
+    written.store(1001);
+    assert_eq!(reader.look(), Err(Broken), "more than the ring has");
+    written.store(30);
+    assert_eq!(reader.look(), Ok(30));
+    written.store(29);
+    assert_eq!(reader.look(), Err(Broken), "it goes back");
+}
