@@ -175,6 +175,11 @@ impl OutputCost {
         Self { wire, datagrams: wire, class, core: 0, cpu: sending }
     }
 
+    /// Whether it leaves the host.
+    pub const fn uses_link(&self) -> bool {
+        self.wire.0 > 0
+    }
+
     /// The same if this core sends; the first one otherwise.
     #[must_use]
     pub(crate) const fn on(self, core: u32) -> Self {

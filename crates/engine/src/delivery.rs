@@ -142,7 +142,7 @@ impl DeliveryServer {
             }
             Content::Chunks(chunks) => {
                 let entry = Entry::of_chunks(stream);
-                self.enter(Entry { output: Some(output), ..entry });
+                self.enter(Entry { output: Some(output.clone()), ..entry });
                 self.links.open(stream, OpenContent::Chunks(chunks), output);
             }
         }
@@ -214,7 +214,7 @@ impl DeliveryServer {
         if is_fed || is_ahead {
             entry.is_open_ended = false;
             let (stream, len) = (entry.stream, entry.end - entry.first);
-            self.links.pass(entry.output, LinkMessage::Settle { stream, len });
+            self.links.pass(entry.output.as_ref(), LinkMessage::Settle { stream, len });
         }
     }
 
@@ -371,12 +371,13 @@ impl DeliveryServer {
                     plan: entry.plan.clone(),
                     workspace: entry.workspace.take(),
                 };
-                if let Some(output) = entry.output {
+                if let Some(output) = entry.output.clone() {
                     self.links.open(stream, OpenContent::Blocks(blocks), output);
                 }
                 if let Some(message) = entry.message.take() {
                     entry.messages_at_link += 1;
-                    self.links.pass(entry.output, LinkMessage::Interleave { stream, message });
+                    let message = LinkMessage::Interleave { stream, message };
+                    self.links.pass(entry.output.as_ref(), message);
                 }
             }
             Phase::Running => {}
@@ -392,7 +393,7 @@ impl DeliveryServer {
             let block = self.volumes[usize::from(entry.origin.volume.0)].limits.block;
             let offset = Bytes(piece.block * block.0 + u64::from(piece.at));
             let feed = LinkMessage::Feed { stream, lease, at: piece.at, len: piece.len, offset };
-            self.links.pass(entry.output, feed);
+            self.links.pass(entry.output.as_ref(), feed);
         }
         self.feed_follower(index);
     }
@@ -401,11 +402,11 @@ impl DeliveryServer {
     /// come from a slower disk.
     fn waits_for_whom_it_follows(&mut self, index: u32) -> bool {
         let entry = &self.entries[index as usize];
-        let (stream, output) = (entry.stream, entry.output);
+        let stream = entry.stream;
         if entry.phase != Phase::Priming {
             return false;
         }
-        let Some(Output::Datagrams(Datagrams { after: Some(after), .. })) = output else {
+        let Some(Output::Datagrams(Datagrams { after: Some(after), .. })) = entry.output else {
             return false;
         };
         let before = &mut self.entries[after.index as usize];
@@ -507,7 +508,7 @@ impl DeliveryServer {
             self.finish(index);
         } else if !entry.link_closed {
             let stream = entry.stream;
-            self.links.pass(entry.output, LinkMessage::Close(stream));
+            self.links.pass(entry.output.as_ref(), LinkMessage::Close(stream));
         }
         self.retire_if_done(index);
     }
@@ -551,6 +552,8 @@ impl DeliveryServer {
             workspace: entry.workspace.take(),
         };
         entry.phase = Phase::Free;
+        // The control side holds a ring until this report.
+        entry.output = None;
         self.active.swap_remove(at);
         if let Some(&moved) = self.active.get(at) {
             self.entries[moved as usize].active_at = at;
@@ -583,7 +586,8 @@ impl DeliveryServer {
             }
             Phase::Running => {
                 entry.messages_at_link += 1;
-                self.links.pass(entry.output, LinkMessage::Interleave { stream, message });
+                let message = LinkMessage::Interleave { stream, message };
+                self.links.pass(entry.output.as_ref(), message);
             }
             Phase::Free | Phase::Draining => {
                 self.report(Report::Interleaved { stream, message, is_sent: false });
@@ -613,7 +617,7 @@ impl Links {
     }
 
     /// Passes a message of an opened stream to its link. A pin is opened at no link.
-    fn pass(&mut self, output: Option<Output>, pass: LinkMessage) {
+    fn pass(&mut self, output: Option<&Output>, pass: LinkMessage) {
         match output {
             Some(Output::Connection(Connection { link, .. })) => {
                 self.connections[usize::from(link.0)].give(ToLink::Message(pass));

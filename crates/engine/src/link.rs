@@ -157,7 +157,7 @@ impl<P: LinkPort> LinkServer<P> {
         };
         let delivery = Delivery {
             stream: Some(stream),
-            connection: Connection::new(output.socket),
+            connection: Connection::new(output.end),
             queue,
             drained: (now, Bytes(0)),
             ..Delivery::free()
@@ -193,7 +193,7 @@ impl<P: LinkPort> LinkServer<P> {
         let (begin, first) = (chunks.begin, self.enter(now, stream, chunks.rate, CHUNK_TICK));
         self.deliveries[stream.index as usize] = Delivery {
             stream: Some(stream),
-            connection: Connection::new(output.socket),
+            connection: Connection::new(output.end),
             framing: Framer::of_chunks(chunks),
             first,
             ..Delivery::free()
@@ -518,6 +518,8 @@ impl<P: LinkPort> LinkServer<P> {
         // Now, not when the slot is opened again: until then it belongs to a stream that begins.
         self.streams[index as usize].clear();
         let (sent, workspace) = (delivery.queue.sent, delivery.framing.into_workspace());
+        // The control side holds a ring longer.
+        drop(delivery.connection);
         self.answer(FromLink::Closed { stream, outcome, sent, workspace });
     }
 

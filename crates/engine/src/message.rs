@@ -5,6 +5,8 @@
 //! sends *write* and *sync*; each is answered once. For link classes it sends their new limits. For
 //! local clients it sends *attach*, *open*, *close* and *detach*.
 
+mod ring;
+
 mod delivery;
 pub(crate) mod local;
 
@@ -21,10 +23,11 @@ use tactus_core::units::{BitRate, Bytes, MonoTime};
 
 pub(crate) use delivery::Content;
 pub use delivery::{
-    Backpressure, Blocks, Chunks, Connection, Datagrams, Delivery, Extent, Mismatch, Origin,
-    Output, Rate, Schedule, Workspace,
+    Backpressure, Blocks, Chunks, Connection, ConnectionEnd, Datagrams, Delivery, Extent, Mismatch,
+    Origin, Output, Rate, Schedule, Workspace,
 };
 pub use local::{ANSWERS, ClientId, HANDLES_MAX, LocalClient, LocalCommand, LocalReport, REQUESTS};
+pub use ring::{EPROTO, StreamRing, ring_layout};
 
 /// A link server, by its number.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Hash)]

@@ -49,7 +49,7 @@ impl Grant {
                 Growth::Growing => {}
                 // All of the title has been sent already.
                 Growth::Whole => {
-                    let socket = Arc::into_inner(output.socket);
+                    let socket = output.into_socket();
                     return DeliveryResult { socket, ..nothing(Outcome::Complete) };
                 }
                 Growth::GivenUp => return nothing(Outcome::Stopped),

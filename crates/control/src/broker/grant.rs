@@ -122,7 +122,7 @@ impl Grant {
         assert!(self.retiring.is_none(), "the delivery before has retired");
         let output = output.sent_by(self.link);
         let failed = |errno| DeliveryResult::without_socket(Outcome::DiskFailed(errno));
-        let (opened, delivery) = match source {
+        let (mut opened, delivery) = match source {
             Source::Blocks { extent, framing, plan } => {
                 let opened = TitleFile::open(title, &self.shared.rules).map_err(failed)?;
                 let delivery = self.of_blocks(&opened, extent, (framing, plan), &output);
@@ -131,10 +131,12 @@ impl Grant {
             Source::Chunks { ring: ChunkRing { ring, keep }, begin, framing } => {
                 let rate = self.rate.map_or(BitRate(0), |rate| rate.rate);
                 let chunks = Chunks { ring, begin, rate, framing };
-                let delivery = Delivery::of_chunks(chunks, output.engine).map_err(refused)?;
+                let delivery = Delivery::of_chunks(chunks, output.engine.clone());
+                let delivery = delivery.map_err(refused)?;
                 (TitleFile::chunks(title, keep), delivery)
             }
         };
+        opened.ring = output.shared_ring();
         let (finished, end) = oneshot::channel();
         let (retired, retiring) = oneshot::channel();
         let mut table = self.shared.table();
@@ -179,7 +181,7 @@ impl Grant {
             (None, _) => Schedule::BestEffort,
         };
         let blocks = Blocks { origin, extent, window: self.window };
-        Delivery::of_blocks(blocks, framing, schedule, output.engine)
+        Delivery::of_blocks(blocks, framing, schedule, output.engine.clone())
     }
 
     /// Delivers `range` of `title`, at the times of `plan` if there is one. Dropping the future

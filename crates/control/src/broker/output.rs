@@ -1,4 +1,4 @@
-//! Outputs of deliveries: the engine's output, and the owner of its socket.
+//! Outputs of deliveries: the engine's output, and the owner of its socket or ring.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -9,7 +9,9 @@ use tactus_core::classes::ClassNumber;
 use tactus_core::datagrams::Ip;
 use tactus_core::ports::SocketHandle;
 use tactus_core::units::{MIB, Nanos};
-use tactus_engine::message::{self, Backpressure, Connection, Datagrams, LinkId, StreamId};
+use tactus_engine::message::{
+    self, Backpressure, Connection, ConnectionEnd, Datagrams, LinkId, StreamId, StreamRing,
+};
 
 use super::senders::Sender;
 
@@ -17,8 +19,8 @@ use super::senders::Sender;
 #[derive(Clone, Debug)]
 pub struct Output {
     pub(super) engine: message::Output,
-    /// Open while the engine sends. It comes back if nothing else holds it.
-    pub(super) socket: Arc<OwnedFd>,
+    /// Open while the engine sends. It comes back if nothing else holds it. A ring has none.
+    pub(super) socket: Option<Arc<OwnedFd>>,
     /// The other end, if it has an address.
     pub(super) peer: Option<SocketAddr>,
 }
@@ -36,15 +38,16 @@ impl Output {
         let peer = rustix::net::getpeername(&socket).ok().flatten();
         let peer = peer.and_then(|peer| peer.try_into().ok());
         let connection = Connection::of(SocketHandle(socket.as_raw_fd()));
-        Self { engine: message::Output::Connection(connection), socket, peer }
+        Self { engine: message::Output::Connection(connection), socket: Some(socket), peer }
     }
 
     /// A connection whose RTP packets carry this channel number (RFC 2326, section 10.12).
     pub fn channel(socket: impl Into<OwnedFd>, channel: u8) -> Self {
-        let output = Self::connection(socket);
-        let connection = Connection::of(SocketHandle(output.socket.as_raw_fd()));
-        let engine = message::Output::Connection(Connection { channel, ..connection });
-        Self { engine, ..output }
+        let mut output = Self::connection(socket);
+        if let message::Output::Connection(connection) = &mut output.engine {
+            connection.channel = channel;
+        }
+        output
     }
 
     /// A reader in this process, with backpressure.
@@ -53,7 +56,14 @@ impl Output {
         let connection = Connection::of(SocketHandle(socket.as_raw_fd()));
         let backpressure = Backpressure::Wait;
         let engine = message::Output::Connection(Connection { backpressure, ..connection });
-        Self { engine, socket, peer: None }
+        Self { engine, socket: Some(socket), peer: None }
+    }
+
+    /// The ring of a local client. The delivery ends if the client does not take its bytes.
+    #[must_use]
+    pub fn ring(ring: Arc<StreamRing>) -> Self {
+        let engine = message::Output::Connection(Connection::ring(ring));
+        Self { engine, socket: None, peer: None }
     }
 
     /// Datagrams from `udp` to `to`; datagrams that are due within `burst` may leave together.
@@ -75,7 +85,8 @@ impl Output {
         let handle = SocketHandle(socket.as_raw_fd());
         let class = udp.class;
         let datagrams = Datagrams { socket: handle, to, burst, class, after };
-        Self { engine: message::Output::Datagrams(datagrams), socket, peer: Some(to) }
+        let engine = message::Output::Datagrams(datagrams);
+        Self { engine, socket: Some(socket), peer: Some(to) }
     }
 }
 
@@ -96,9 +107,24 @@ impl Output {
         self
     }
 
+    /// Its socket, if nothing else holds it.
+    pub(super) fn into_socket(self) -> Option<OwnedFd> {
+        Arc::into_inner(self.socket?)
+    }
+
+    /// The ring that it sends to.
+    pub(super) fn shared_ring(&self) -> Option<Arc<StreamRing>> {
+        match &self.engine {
+            message::Output::Connection(Connection { end: ConnectionEnd::Ring(ring), .. }) => {
+                Some(Arc::clone(ring))
+            }
+            message::Output::Connection(_) | message::Output::Datagrams(_) => None,
+        }
+    }
+
     /// The servers that can send to it.
     pub(super) fn sender(&self) -> Sender {
-        match self.engine {
+        match &self.engine {
             message::Output::Connection(_) => Sender::AnyLink,
             message::Output::Datagrams(_) => Sender::Packets,
         }
@@ -106,7 +132,7 @@ impl Output {
 
     /// Its class of the link; connections have none.
     pub(super) fn class(&self) -> Option<ClassNumber> {
-        match self.engine {
+        match &self.engine {
             message::Output::Datagrams(datagrams) => datagrams.class,
             message::Output::Connection(_) => None,
         }
@@ -114,7 +140,7 @@ impl Output {
 
     /// How long packets may wait to leave together.
     pub(super) fn burst(&self) -> Nanos {
-        match self.engine {
+        match &self.engine {
             message::Output::Datagrams(datagrams) => datagrams.burst,
             message::Output::Connection(_) => Nanos(0),
         }

@@ -1,9 +1,18 @@
-//! The cost of sending datagrams, as measured on this machine.
+//! The cost of sending datagrams, as measured on this machine, and of sending into a ring.
 
+use tactus_core::cost::SendCost;
 use tactus_core::datagrams::Gathering;
 use tactus_core::units::{BitRate, Bytes, Nanos};
 
 use super::Broker;
+
+/// The cost of sending into the ring of a local client: a copy of data that is not in the cache,
+/// and a ring of its doorbell.
+pub(super) const RING: SendCost = SendCost {
+    per_send: Nanos::from_micros(5),
+    per_packet: Nanos(0),
+    per_mib: Nanos::from_micros(200),
+};
 
 /// CPU time that datagrams take of the core that sends them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

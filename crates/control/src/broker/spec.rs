@@ -23,6 +23,7 @@ use tactus_sys::clock;
 use super::generated::{GeneratedRate, Reading};
 use super::output::Output;
 use super::playbacks::{ViewerId, id_of};
+use super::prices;
 use super::refusal::in_class;
 use super::senders::Sender;
 use super::viewer::{Device, Party, Viewer};
@@ -218,6 +219,14 @@ impl<'a> DeliverySpec<'a> {
         self
     }
 
+    /// `len` bytes of a title into the ring of a local client.
+    pub fn ring(broker: &Broker, title: &'a Arc<OpenTitle>, rate: Rate, len: Bytes) -> Self {
+        let tick = Tick::for_rate(rate.rate, rate.tick);
+        let rate = Rate { tick, ..rate };
+        let spec = Self::connection(broker, title, Some(rate), len);
+        Self { needs: spec.needs.into_ring(rate.rate, tick), ..spec }
+    }
+
     /// A title for a reader in this process, as described by `reading`.
     pub fn reader(broker: &Broker, title: &'a Arc<OpenTitle>, reading: &Reading) -> Self {
         let Reading { ref range, ref block_list, rate, burst } = *reading;
@@ -339,6 +348,11 @@ impl ResourceRequest {
         Self { volume, read, output, sender: Sender::AnyLink }
     }
 
+    /// The same into the ring of a local client, which does not use the link.
+    fn into_ring(self, rate: BitRate, tick: Tick) -> Self {
+        Self { output: OutputCost::reader(prices::RING, rate, tick), ..self }
+    }
+
     /// The cost, and the limit of the blocks of the delivery.
     pub(super) fn cost(&self, ledger: &Ledger, is_pinned: bool) -> (Cost, u32) {
         let disk = ledger.disk(u32::from(self.volume.0));
@@ -375,8 +389,10 @@ impl ResourceRequest {
         };
         let PacedRead { tick, burst, .. } = reading;
         let at = |rate| {
-            let rate = Some(Rate { rate, burst, tick });
-            Self::of_connection(rules, self.volume, rate, part).cost(ledger, is_pinned).0
+            let paced = Some(Rate { rate, burst, tick });
+            let needs = Self::of_connection(rules, self.volume, paced, part);
+            let needs = if self.output.uses_link() { needs } else { needs.into_ring(rate, tick) };
+            needs.cost(ledger, is_pinned).0
         };
         let begin = timeline::slot_of(clock::now());
         (PlannedCost::following(envelope, begin, peak, at), window)

@@ -17,7 +17,7 @@ use tactus_core::overload::Need;
 use tactus_core::ports::{FileHandle, Waker};
 use tactus_core::units::{BitRate, Bytes};
 use tactus_engine::message::{
-    ClassChange, Command, LinkId, Origin, Outcome, Pin, StreamId, TitleId, VolumeId,
+    ClassChange, Command, LinkId, Origin, Outcome, Pin, StreamId, StreamRing, TitleId, VolumeId,
 };
 use tactus_ring::spsc::{Keep, Producer};
 use tactus_storage::catalogue::{self, OpenTitle};
@@ -149,7 +149,9 @@ pub struct TitleFile {
     /// interact.
     pub(super) file: Option<OwnedFd>,
     /// The memory of the ring, if chunks are generated out of it.
-    _ring: Option<Keep<TimedDatagram>>,
+    _chunks: Option<Keep<TimedDatagram>>,
+    /// The ring of a local client that it is sent to.
+    pub(super) ring: Option<Arc<StreamRing>>,
 }
 
 impl TitleFile {
@@ -161,12 +163,12 @@ impl TitleFile {
             .then(|| title.sent_file().and_then(|_| file::reopen(&title.file)))
             .transpose()
             .map_err(|error| error.raw_os_error().unwrap_or(libc::EIO))?;
-        Ok(Self { title: Arc::clone(title), file, _ring: None })
+        Ok(Self { title: Arc::clone(title), file, _chunks: None, ring: None })
     }
 
     /// A title from which chunks are generated.
-    pub(super) fn chunks(title: &Arc<OpenTitle>, ring: Keep<TimedDatagram>) -> Self {
-        Self { title: Arc::clone(title), file: None, _ring: Some(ring) }
+    pub(super) fn chunks(title: &Arc<OpenTitle>, chunks: Keep<TimedDatagram>) -> Self {
+        Self { title: Arc::clone(title), file: None, _chunks: Some(chunks), ring: None }
     }
 
     pub(crate) fn origin(&self) -> Origin {
@@ -292,7 +294,7 @@ impl StreamTable {
         };
         let usable = if slot.is_framed { interleaving::is_whole(outcome) } else { usable };
         let output = slot.output.take().filter(|_| usable);
-        let socket = output.and_then(|output| Arc::into_inner(output.socket));
+        let socket = output.and_then(Output::into_socket);
         slot.messages.give_back();
         let title = slot.title.as_ref().map(|source| Arc::clone(&source.title));
         let finished = slot.finished.take();

@@ -269,7 +269,9 @@ impl StreamTable {
                 // left, it has retired, and its grant is about to be dropped.
                 None if slot.title.is_none() && !slot.is_left => begins |= of_title,
                 Some(output) if !slot.stopped => {
-                    sockets.push(PollFd::new(&output.socket, PollFlags::RDHUP));
+                    // A local client's ring has no socket: its session ends it.
+                    let Some(socket) = &output.socket else { continue };
+                    sockets.push(PollFd::new(socket, PollFlags::RDHUP));
                     open.push((index, of_title));
                 }
                 _ if of_title || closed.is_none() => closed = Some(index),

@@ -1,14 +1,16 @@
-//! A connection: the socket of a delivery, and the interleaved messages of the control side.
+//! A connection: the socket or ring of a delivery, and the interleaved messages of the control
+//! side.
 //!
 //! Promise: an interleaved message is sent whole, between two frames, or not at all. The connection
 //! knows no schedule and no source.
 
-use tactus_core::ports::SocketHandle;
 use tactus_core::units::MonoTime;
 
-/// A socket of the control side, lent for writing.
+use crate::message::ConnectionEnd;
+
+/// A socket of the control side, or a ring, lent for writing.
 pub(super) struct Connection {
-    pub(super) socket: SocketHandle,
+    pub(super) end: ConnectionEnd,
     message: Option<InterleavedMessage>,
     /// The delivery was stopped; only the rest of a frame or message that has begun is still sent.
     closing_since: Option<MonoTime>,
@@ -21,8 +23,8 @@ struct InterleavedMessage {
 }
 
 impl Connection {
-    pub(super) fn new(socket: SocketHandle) -> Self {
-        Self { socket, message: None, closing_since: None }
+    pub(super) fn new(end: ConnectionEnd) -> Self {
+        Self { end, message: None, closing_since: None }
     }
 
     /// Queues a message.

@@ -9,7 +9,7 @@ use crate::egress::Window;
 use crate::link::connection::Connection;
 use crate::link::framing::{Framer, Plain, Readiness};
 use crate::link::send_queue::SendQueue;
-use crate::message::StreamId;
+use crate::message::{ConnectionEnd, StreamId};
 
 /// A slot of the stream table.
 pub(super) struct Delivery {
@@ -43,7 +43,7 @@ impl Delivery {
     pub(super) fn free() -> Self {
         Self {
             stream: None,
-            connection: Connection::new(SocketHandle(-1)),
+            connection: Connection::new(ConnectionEnd::Socket(SocketHandle(-1))),
             framing: Framer::Plain(Plain::AT_ONE_RATE),
             queue: SendQueue::NONE,
             clock: None,

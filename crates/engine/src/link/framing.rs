@@ -21,14 +21,14 @@ mod plain;
 
 use tactus_core::byte_clock::ByteClock;
 use tactus_core::datagrams::{Cutting, Framing, Gathering};
-use tactus_core::ports::{FilePart, LinkPort, SendResult, SocketHandle};
+use tactus_core::ports::{FilePart, LinkPort, SendResult};
 use tactus_core::units::{Bytes, MonoTime, Nanos, SECOND};
 
 use crate::egress::{BlockPart, Memory};
 use crate::internal::OpenBlocks;
 use crate::link::connection::Connection;
 use crate::link::send_queue::SendQueue;
-use crate::message::{Chunks as Ring, Outcome, Workspace};
+use crate::message::{Chunks as Ring, ConnectionEnd, Outcome, Workspace};
 use crate::pool::Pool;
 
 use chunked::Chunked;
@@ -125,9 +125,21 @@ impl<'a, P: LinkPort> Call<'a, P> {
     }
 
     /// Offers `parts`. Returns the number of bytes that the socket has taken.
-    fn send(&mut self, socket: SocketHandle, parts: &parts::Parts<'_>) -> Result<usize, Outcome> {
-        let sent = self.port.send(self.now, socket, parts.as_slice());
+    fn send(&mut self, end: &ConnectionEnd, parts: &parts::Parts<'_>) -> Result<usize, Outcome> {
+        let sent = send_parts(self.port, self.now, end, parts.as_slice());
         taken_of(parts.bytes(), sent)
+    }
+
+    /// Offers a part of a file, which the page cache holds: by reference, or read into a ring.
+    fn send_file(&mut self, end: &ConnectionEnd, part: FilePart) -> SendResult {
+        let (port, now) = (&mut *self.port, self.now);
+        match end {
+            ConnectionEnd::Socket(socket) => port.send_file(now, *socket, part),
+            ConnectionEnd::Ring(ring) => ring.send_read(part.len as usize, |at, into| {
+                let offset = part.offset + Bytes(at as u64);
+                port.read(now, FilePart { offset, len: into.len() as u32, ..part }, into)
+            }),
+        }
     }
 
     /// Copies the part of a file that the page cache holds into `stage`, from `at` on.
@@ -327,12 +339,25 @@ impl Framer {
         limit: Limit,
     ) -> Result<Option<CallResult>, Outcome> {
         match self {
-            Self::Plain(_) => plain::send(call, connection.socket, limit.position),
+            Self::Plain(_) => plain::send(call, &connection.end, limit.position),
             Self::Packets(packets) => packets.send(call, connection, limit.position),
             Self::Composed(composed) => composed.send(call, connection, limit.time),
             Self::Chunks(chunks) => chunks.send(call, connection, limit.time),
             Self::Chunked(chunked) => chunked.send(call, connection, limit),
         }
+    }
+}
+
+/// Offers `parts`, in order, to the end of a connection.
+fn send_parts<P: LinkPort>(
+    port: &mut P,
+    now: MonoTime,
+    end: &ConnectionEnd,
+    parts: &[&[u8]],
+) -> SendResult {
+    match end {
+        ConnectionEnd::Socket(socket) => port.send(now, *socket, parts),
+        ConnectionEnd::Ring(ring) => ring.send(parts),
     }
 }
 

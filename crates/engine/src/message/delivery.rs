@@ -18,6 +18,7 @@ use tactus_core::sums::Sums;
 use tactus_core::units::{BitRate, Bytes, MonoTime, Nanos};
 use tactus_ring::spsc::Consumer;
 
+use super::ring::StreamRing;
 use super::{LinkId, StreamId, TitleId, VolumeId};
 
 /// One delivery, checked.
@@ -67,6 +68,9 @@ impl Delivery {
             {
                 Err(Mismatch::RtpToReader)
             }
+            (_, Output::Connection(Connection { end: ConnectionEnd::Ring(_), .. })) if is_rtp => {
+                Err(Mismatch::FramesInRing)
+            }
             _ => {
                 let cuts_here = is_rtp && matches!(output, Output::Connection(_));
                 let workspace = cuts_here.then(Workspace::default);
@@ -83,6 +87,9 @@ impl Delivery {
         match (chunks.framing, &output) {
             (Framing::Rtp(_) | Framing::Sound(_), _) => Err(Mismatch::ChunksAsRtp),
             (Framing::Chunked, Output::Datagrams(_)) => Err(Mismatch::ChunkedDatagrams),
+            (_, Output::Connection(Connection { end: ConnectionEnd::Ring(_), .. })) => {
+                Err(Mismatch::FramesInRing)
+            }
             (Framing::Plain | Framing::Chunked, _) => {
                 Ok(Self { content: Content::Chunks(chunks), output })
             }
@@ -181,6 +188,9 @@ pub enum Mismatch {
     /// HTTP chunks to a datagram socket.
     #[error("HTTP chunks are sent into a connection, not as datagrams")]
     ChunkedDatagrams,
+    /// Frames in a ring of shared memory.
+    #[error("a ring of shared memory carries plain bytes, not frames")]
+    FramesInRing,
     /// Packets of samples in a connection.
     #[error("sound is sent as datagrams, not into a connection")]
     SoundInConnection,
@@ -304,7 +314,7 @@ impl Schedule {
 }
 
 /// The destination of a delivery.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Debug)]
 pub enum Output {
     /// Into a connection.
     Connection(Connection),
@@ -312,7 +322,8 @@ pub enum Output {
     Datagrams(Datagrams),
 }
 
-/// A connection. The engine owns its writing side until `Report::Finished`.
+/// A connection: a socket, or the ring of a local client. The engine owns its writing side until
+/// `Report::Finished`.
 ///
 /// With RTP, and with chunks, it carries frames (RFC 2326, section 10.12). Then it comes back
 /// behind a whole frame, also after a stop: this takes until the peer has taken the rest of the
@@ -322,16 +333,26 @@ pub enum Output {
 /// [`Outcome::PeerGone`]: super::Outcome::PeerGone
 /// [`Outcome::TooSlow`]: super::Outcome::TooSlow
 /// [`Outcome::DiskFailed`]: super::Outcome::DiskFailed
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Debug)]
 pub struct Connection {
-    /// Its socket.
-    pub socket: SocketHandle,
+    /// Where the bytes go.
+    pub end: ConnectionEnd,
     /// The link server that sends.
     pub link: LinkId,
     /// The channel of RTP packets.
     pub channel: u8,
     /// The reaction to a peer that does not take its bytes.
     pub backpressure: Backpressure,
+}
+
+/// The server's end of a connection.
+#[derive(Clone, Debug)]
+pub enum ConnectionEnd {
+    /// A socket.
+    Socket(SocketHandle),
+    /// Memory that a local client shares. The control side holds it until `Report::Retired`, as a
+    /// real-time thread frees nothing.
+    Ring(Arc<StreamRing>),
 }
 
 /// The reaction to a peer that does not take its bytes.
@@ -347,7 +368,18 @@ impl Connection {
     /// A connection of a client: the delivery ends if the client does not take its bytes.
     #[must_use]
     pub const fn of(socket: SocketHandle) -> Self {
-        Self { socket, link: LinkId(0), channel: 0, backpressure: Backpressure::End }
+        Self::to(ConnectionEnd::Socket(socket))
+    }
+
+    /// The ring of a local client, for plain bytes: the delivery ends if the client does not take
+    /// them.
+    #[must_use]
+    pub const fn ring(ring: Arc<StreamRing>) -> Self {
+        Self::to(ConnectionEnd::Ring(ring))
+    }
+
+    const fn to(end: ConnectionEnd) -> Self {
+        Self { end, link: LinkId(0), channel: 0, backpressure: Backpressure::End }
     }
 }
 

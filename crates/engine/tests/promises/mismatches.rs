@@ -44,10 +44,11 @@ fn a_delivery_whose_parts_do_not_fit_together_is_refused_with_the_reason() {
     let plan = Schedule::Plan(rate, Arc::new(plan));
     let clock = Schedule::ByteClock(rate);
     let connection = Connection::of(SocketHandle(1));
-    let reader = Output::Connection(Connection { backpressure: Backpressure::Wait, ..connection });
-    let client = Output::Connection(connection);
-    let datagrams = DATAGRAMS;
-    let check = |extent: &Extent, framing, schedule: &Schedule, output| {
+    let client = &Output::Connection(connection.clone());
+    let waiting = Connection { backpressure: Backpressure::Wait, ..connection };
+    let (reader, datagrams) = (&Output::Connection(waiting), &DATAGRAMS);
+    let check = |extent: &Extent, framing, schedule: &Schedule, output: &Output| {
+        let output = output.clone();
         let blocks = Blocks { origin: origin.clone(), extent: extent.clone(), window: 4 };
         Delivery::of_blocks(blocks, framing, schedule.clone(), output).map(|_| ())
     };
@@ -84,13 +85,14 @@ fn generated_chunks_have_their_rtp_headers_already_and_http_chunks_are_for_conne
         let ring = tactus_ring::spsc::ring(1).1;
         Chunks { ring, begin: MonoTime(0), rate: BitRate(1), framing }
     };
-    let client = Output::Connection(Connection::of(SocketHandle(1)));
-    let check = |framing, output| Delivery::of_chunks(chunks(framing), output).map(|_| ());
+    let client = &Output::Connection(Connection::of(SocketHandle(1)));
+    let check =
+        |framing, output: &Output| Delivery::of_chunks(chunks(framing), output.clone()).map(|_| ());
     assert_eq!(check(rtp, client), Err(Mismatch::ChunksAsRtp));
-    assert_eq!(check(sound(), DATAGRAMS), Err(Mismatch::ChunksAsRtp));
-    assert_eq!(check(Framing::Chunked, DATAGRAMS), Err(Mismatch::ChunkedDatagrams));
+    assert_eq!(check(sound(), &DATAGRAMS), Err(Mismatch::ChunksAsRtp));
+    assert_eq!(check(Framing::Chunked, &DATAGRAMS), Err(Mismatch::ChunkedDatagrams));
     for (framing, output) in
-        [(Framing::Plain, client), (Framing::Plain, DATAGRAMS), (Framing::Chunked, client)]
+        [(Framing::Plain, client), (Framing::Plain, &DATAGRAMS), (Framing::Chunked, client)]
     {
         assert_eq!(check(framing, output), Ok(()));
     }

@@ -129,7 +129,10 @@ impl World {
                     let message::Output::Connection(output) = start.delivery.output() else {
                         panic!("connections only");
                     };
-                    let is_open = Rc::clone(&self.by_socket[&output.socket.0]);
+                    let message::ConnectionEnd::Socket(socket) = output.end else {
+                        panic!("sockets only");
+                    };
+                    let is_open = Rc::clone(&self.by_socket[&socket.0]);
                     self.live.push(Live { stream: start.stream, is_open, ends: None });
                 }
                 Command::Stop(stream) => {

@@ -63,7 +63,7 @@ impl Chunked {
         self.chunks.offer(0..begun.content_left(), &mut parts);
         parts.add(begun.end_left());
         let offered = parts.bytes();
-        let taken = call.send(connection.socket, &parts)?;
+        let taken = call.send(&connection.end, &parts)?;
         let mut result = CallResult { offered, taken, ..CallResult::default() };
         self.chunks.take(begun.take(taken), 0, &mut result);
         self.begun = (begun.taken > 0 && taken < offered).then_some(begun);

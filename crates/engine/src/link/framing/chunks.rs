@@ -111,7 +111,7 @@ impl Chunks {
         if offered == 0 {
             return Ok(None);
         }
-        let taken = call.send(connection.socket, &parts)?;
+        let taken = call.send(&connection.end, &parts)?;
         let mut result = CallResult { offered, taken, ..CallResult::default() };
         // Without frames, the chunks are transport packets.
         let head = self.ring.peek(0).map_or(0, head_of);

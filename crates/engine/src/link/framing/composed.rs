@@ -11,7 +11,7 @@ use tactus_core::units::{Bytes, MonoTime, Nanos};
 
 use super::packets::{HEAD, head};
 use super::parts::Parts;
-use super::{Call, CallResult, FRAMES, Limit, Readiness};
+use super::{Call, CallResult, FRAMES, Limit, Readiness, send_parts};
 use crate::egress::Memory;
 use crate::link::connection::Connection;
 use crate::link::send_queue::SendQueue;
@@ -126,7 +126,7 @@ impl Composed {
         if offered == 0 {
             return Ok(None);
         }
-        let sent = call.port.send(call.now, connection.socket, parts.as_slice());
+        let sent = send_parts(call.port, call.now, &connection.end, parts.as_slice());
         let taken = super::taken_of(offered, sent)?;
         let mut result = CallResult { offered, taken, ..CallResult::default() };
         self.take(frames, message_at, connection, &mut result);

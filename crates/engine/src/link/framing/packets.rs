@@ -10,7 +10,7 @@ use tactus_core::rtp::{self, frame};
 use tactus_core::units::{Bytes, MonoTime, Nanos};
 
 use super::parts::Parts;
-use super::{Call, CallResult, FRAMES, Limit, Readiness};
+use super::{Call, CallResult, FRAMES, Limit, Readiness, send_parts};
 use crate::egress::Memory;
 use crate::link::connection::Connection;
 use crate::link::send_queue::SendQueue;
@@ -143,7 +143,7 @@ impl Packets {
         if offered == 0 {
             return Ok(None);
         }
-        let sent = call.port.send(call.now, connection.socket, parts.as_slice());
+        let sent = send_parts(call.port, call.now, &connection.end, parts.as_slice());
         let taken = super::taken_of(offered, sent)?;
         let mut result = CallResult { offered, taken, ..CallResult::default() };
         self.take(taken, len, connection, &mut result);

@@ -6,13 +6,13 @@ use tactus_core::byte_clock::ByteClock;
 use tactus_core::datagrams::Plan;
 use tactus_core::mutant;
 use tactus_core::polyline::Polyline;
-use tactus_core::ports::{FilePart, LinkPort, SocketHandle};
+use tactus_core::ports::{FilePart, LinkPort};
 use tactus_core::units::{Bytes, MonoTime, Nanos};
 
-use super::{Call, CallResult, Limit, Readiness, taken_of};
+use super::{Call, CallResult, Limit, Readiness, send_parts, taken_of};
 use crate::egress::Memory;
 use crate::link::send_queue::SendQueue;
-use crate::message::Outcome;
+use crate::message::{ConnectionEnd, Outcome};
 
 /// Bytes of a file offered to a socket in one call: more than any socket takes.
 const FILE_PART_MAX: Bytes = Bytes(1 << 30);
@@ -111,7 +111,7 @@ fn due(queue: &SendQueue, allowed: Bytes) -> Bytes {
 
 pub(super) fn send<P: LinkPort>(
     call: &mut Call<'_, P>,
-    socket: SocketHandle,
+    end: &ConnectionEnd,
     until: Bytes,
 ) -> Result<Option<CallResult>, Outcome> {
     let most = until.saturating_sub(call.queue.sent);
@@ -132,12 +132,12 @@ pub(super) fn send<P: LinkPort>(
                 offered += Bytes(len as u64);
                 count += 1;
             }
-            (offered, call.port.send(call.now, socket, &parts[..count]))
+            (offered, send_parts(call.port, call.now, end, &parts[..count]))
         }
         Memory::PageCache => {
             let (offset, most) = run(call, most.min(FILE_PART_MAX));
             let part = FilePart { file: call.queue.file, offset, len: most.0 as u32 };
-            (most, call.port.send_file(call.now, socket, part))
+            (most, call.send_file(end, part))
         }
     };
     let offered = offered.0 as usize;
