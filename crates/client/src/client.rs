@@ -14,6 +14,7 @@ use crate::error::{Error, Result};
 use crate::future::RequestFuture;
 use crate::options::{Options, WriteOptions};
 use crate::protocol::{Entry, Replace, Reply, Request, Stat};
+use crate::stream::{Stream, StreamOptions};
 use crate::table::{Destination, Extent, Token};
 use crate::title::{NO_ROOM, Title};
 use crate::writer::{Part, Writer};
@@ -77,6 +78,20 @@ impl Client {
             }
             other => Err(unexpected(other)),
         }
+    }
+
+    /// Has a title sent at a rate, into a ring of its own. The title can be closed meanwhile.
+    ///
+    /// # Errors
+    /// `EBUSY` if the server has no room for such a stream, `ENOSPC` if it has no memory for it:
+    /// the text names the resource. `EINVAL` if the title has no known rate and none is given,
+    /// grows, is another client's, or ends before the first byte, or for a rate or room that
+    /// cannot be; `EMFILE` if as many streams are open as may be.
+    pub fn stream(&self, title: &Title, options: &StreamOptions) -> Result<Stream> {
+        if !title.belongs_to(&self.connection) {
+            return Err(Error::new(Errno::INVAL, "the title belongs to another client"));
+        }
+        Stream::begin(&self.connection, title, options)
     }
 
     /// The facts about a title or a directory.

@@ -29,6 +29,7 @@ use crate::options::Options;
 use crate::pages::{PAGE, Pages};
 use crate::protocol::{self, Reply};
 use crate::socket::{self, Packet};
+use crate::stream_gauge::StreamGauge;
 use crate::table::{Destination, Extent, StrayAnswer, Table, Token};
 
 pub(crate) struct Connection {
@@ -51,6 +52,7 @@ pub(crate) struct State {
     own_mark: SleepMark,
     pub(crate) table: Table,
     pub(crate) pages: Pages,
+    pub(crate) streams: Vec<Arc<StreamGauge>>,
     /// Why nothing can be requested any more.
     ended: Option<Error>,
     /// A caller sleeps on the doorbell.
@@ -118,6 +120,7 @@ impl Connection {
             own_mark: SleepMark::new(words, layout::CLIENT_ASLEEP),
             table: Table::new(),
             pages: Pages::new(data.len() / PAGE),
+            streams: vec![],
             ended: None,
             is_sleeping: false,
             is_armed: false,
@@ -339,14 +342,14 @@ impl Connection {
     pub(crate) fn arm(&self) -> Result<bool> {
         let mut state = self.current();
         let mut is_armed = false;
-        if !state.table.has_completion() {
+        if !state.has_news() {
             if let Some(error) = &state.ended {
                 return Err(error.clone());
             }
             state.own_mark.set();
             state.is_armed = true;
             self.take_answers(&mut state);
-            is_armed = !state.table.has_completion() && state.ended.is_none();
+            is_armed = !state.has_news() && state.ended.is_none();
             if !is_armed {
                 self.disarm_with(&mut state);
             }
@@ -435,10 +438,10 @@ impl Connection {
         }
     }
 
-    /// Closes a title or ends a writer, without waiting for the reply.
-    pub(crate) fn close(&self, request: &protocol::Request) {
+    /// Sends a message whose reply nobody waits for: that a title, a stream or a writer has ended.
+    pub(crate) fn tell(&self, request: &protocol::Request) {
         let mut names = self.names();
-        // A server that has gone has closed it.
+        // A server that has gone has closed everything.
         if socket::send(&self.socket, request, &[]).is_ok() {
             names.unread += 1;
         }
@@ -450,6 +453,16 @@ impl Connection {
 }
 
 impl State {
+    /// Whether there is something that the program has not seen.
+    fn has_news(&self) -> bool {
+        self.table.has_completion() || self.streams.iter().any(|stream| stream.has_news())
+    }
+
+    /// Why the connection has ended.
+    pub(crate) fn ended(&self) -> Option<Error> {
+        self.ended.clone()
+    }
+
     /// Takes all answers that have come. Returns whether there were any.
     fn take_answers(&mut self) -> bool {
         let mut any = false;

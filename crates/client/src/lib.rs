@@ -63,6 +63,7 @@ mod error;
 mod options;
 mod pages;
 
+mod stream_gauge;
 mod table;
 
 mod connection;
@@ -71,6 +72,8 @@ mod buffer;
 mod title_map;
 
 mod title;
+
+mod stream;
 
 mod writer;
 
@@ -87,6 +90,7 @@ pub use error::{Error, Result};
 pub use future::RequestFuture;
 pub use options::{Options, WriteOptions};
 pub use protocol::{Entry, Replace, Stat};
+pub use stream::{Stream, StreamOptions};
 pub use table::Token;
 pub use tactus_core::units::{BitRate, MonoTime, Nanos, SECOND};
 pub use title::{PIECE, Title};

@@ -44,6 +44,32 @@ pub enum Request {
         /// The number from [`Reply::Opened`].
         handle: u32,
     },
+    /// Has an open title sent at a rate into a ring. Answered by [`Reply::Stream`].
+    Stream {
+        /// The number from [`Reply::Opened`].
+        handle: u32,
+        /// Its first byte.
+        first: u64,
+        /// Bits per second; none: the title's own rate.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        rate: Option<u64>,
+        /// Bytes that are sent at once at the beginning, if the rate is constant.
+        burst: u64,
+        /// Bytes of the ring; zero: the server chooses.
+        room: u64,
+    },
+    /// Has a stream go on at another byte. Answered by [`Reply::Sought`].
+    Seek {
+        /// The number from [`Reply::Stream`].
+        stream: u32,
+        /// The byte.
+        first: u64,
+    },
+    /// Ends a stream. Answered by [`Reply::Closed`].
+    EndStream {
+        /// The number from [`Reply::Stream`].
+        stream: u32,
+    },
     /// Asks for facts about a title or a directory. Answered by [`Reply::Stat`].
     Stat {
         /// Its path, as in HTTP.
@@ -168,7 +194,23 @@ pub enum Reply {
         /// Its length in bytes.
         len: u64,
     },
-    /// A title is closed, or a writer has ended.
+    /// A stream begins. With one descriptor: the memory of its ring.
+    Stream {
+        /// Its number.
+        stream: u32,
+        /// Bytes of the memory, with the ring's positions.
+        memory: u64,
+        /// Its rate in bits per second; the highest one if it varies.
+        rate: u64,
+    },
+    /// A stream goes on at another byte.
+    Sought {
+        /// Where in the ring the bytes from there on begin, counted from the first byte ever.
+        position: u64,
+        /// Its rate in bits per second from now on; the highest one if it varies.
+        rate: u64,
+    },
+    /// A title is closed, or a stream or a writer has ended.
     Closed,
     /// A title can be written.
     Created {

@@ -126,7 +126,7 @@ impl Title {
 
 impl Drop for Title {
     fn drop(&mut self) {
-        self.connection.close(&Request::Close { handle: self.handle });
+        self.connection.tell(&Request::Close { handle: self.handle });
     }
 }
 

@@ -209,7 +209,7 @@ impl Writer {
 impl Drop for Writer {
     fn drop(&mut self) {
         if !self.is_ended {
-            self.connection.close(&protocol::Request::Abandon { writer: self.number });
+            self.connection.tell(&protocol::Request::Abandon { writer: self.number });
         }
     }
 }

@@ -4,6 +4,9 @@
 
 #[allow(dead_code, reason = "made for more tests than these")]
 mod fake;
+#[path = "../examples/play.rs"]
+#[allow(dead_code, reason = "its main function reads the command line")]
+mod play;
 #[path = "../examples/sum.rs"]
 #[allow(dead_code, reason = "its main function reads the command line")]
 mod program;
@@ -31,4 +34,15 @@ fn the_rust_program_of_the_guide_stores_a_title() {
     let guide = include_str!("../../../docs/guide/local-programs.md");
     let example = include_str!("../examples/store.rs");
     assert!(guide.contains(&format!("```rust\n{example}```\n")), "examples/store.rs has changed");
+}
+
+#[test]
+fn the_rust_program_of_the_guide_plays_a_title() {
+    let server = fake::FakeServer::start();
+    let mut out = vec![];
+    play::play(server.path.to_str().unwrap(), "/one", &mut out).unwrap();
+    assert!(out == (0..fake::TITLE_LEN).map(|at| fake::byte(0, at)).collect::<Vec<_>>());
+    let guide = include_str!("../../../docs/guide/local-programs.md");
+    let example = include_str!("../examples/play.rs");
+    assert!(guide.contains(&format!("```rust\n{example}```\n")), "examples/play.rs has changed");
 }

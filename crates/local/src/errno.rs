@@ -22,7 +22,7 @@ pub(crate) const EISDIR: u32 = 21;
 pub(crate) const EINVAL: u32 = 22;
 pub(crate) const EMFILE: u32 = 24;
 const EFBIG: u32 = 27;
-const ENOSPC: u32 = 28;
+pub(crate) const ENOSPC: u32 = 28;
 pub(crate) const ESPIPE: u32 = 29;
 const EROFS: u32 = 30;
 const ENOTEMPTY: u32 = 39;
@@ -32,6 +32,7 @@ pub(crate) const EPROTONOSUPPORT: u32 = 93;
 pub(crate) const EOPNOTSUPP: u32 = 95;
 pub(crate) const ETIMEDOUT: u32 = 110;
 const EDQUOT: u32 = 122;
+pub(crate) const ECANCELED: u32 = 125;
 
 /// The refusal of a title that is not stored.
 pub(crate) fn not_stored(error: &UploadError) -> Refusal {

@@ -19,6 +19,7 @@ mod names;
 mod changes;
 
 mod fill;
+mod streams;
 mod titles;
 
 mod writers;

@@ -140,7 +140,7 @@ impl LocalServer {
         shared.changes.take_if(|_| !self.admitted.may_write(&peer));
         let body = move || {
             let _place = place;
-            if let Err(error) = session::serve(connection, &shared) {
+            if let Err(error) = session::serve(connection, &peer, &shared) {
                 tracing::info!(pid = peer.pid, "local client: {error}");
             }
         };

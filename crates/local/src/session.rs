@@ -14,6 +14,7 @@ use tactus_client::socket;
 use tactus_control::broker::Broker;
 use tactus_control::local::{LocalClients, LocalSession};
 use tactus_core::local::{VERSION, layout};
+use tactus_core::path::RequestPath;
 use tactus_core::units::{Bytes, KIB};
 use tactus_storage::catalogue::{Catalogue, OpenTitle};
 use tokio::runtime::Handle;
@@ -23,6 +24,8 @@ use crate::doorbell::Doorbell;
 use crate::errno::{EACCES, EBADF, EBUSY, EINVAL, EIO, EMFILE, ENOMEM, EPROTONOSUPPORT, Refusal};
 use crate::fill::FillError;
 use crate::names::{self, Listing};
+use crate::peer::Peer;
+use crate::streams::{StreamContext, StreamRequest, Streams};
 use crate::titles::{MapFault, MappedTitles, TitleMemory};
 use crate::writers::Writers;
 
@@ -53,7 +56,7 @@ const DATA_MIN: u64 = 64 * KIB;
 ///
 /// # Errors
 /// Why its connection ended early.
-pub(crate) fn serve(connection: OwnedFd, shared: &Shared) -> io::Result<()> {
+pub(crate) fn serve(connection: OwnedFd, peer: &Peer, shared: &Shared) -> io::Result<()> {
     let connection = Arc::new(connection);
     set_socket_timeout(&connection, Timeout::Recv, Some(GREETING))?;
     set_socket_timeout(&connection, Timeout::Send, Some(SENDING))?;
@@ -70,10 +73,13 @@ pub(crate) fn serve(connection: OwnedFd, shared: &Shared) -> io::Result<()> {
     let file = memory::create(len)?;
     let mapping = Arc::new(Mapping::new(file.as_fd(), len)?);
     let (bell, their_bell) = Doorbell::new()?;
-    let attach = || {
+    let cut = || {
         let connection = Arc::clone(&connection);
         // Refused only if the client has gone.
-        let cut = move || rustix::net::shutdown(&*connection, Shutdown::Both).unwrap_or_default();
+        move || rustix::net::shutdown(&*connection, Shutdown::Both).unwrap_or_default()
+    };
+    let attach = || {
+        let cut = cut();
         shared.clients.attach(Arc::clone(&mapping) as _, Box::new(bell.clone()), Box::new(cut))
     };
     let Some(mut session) = retried(attach) else {
@@ -87,6 +93,16 @@ pub(crate) fn serve(connection: OwnedFd, shared: &Shared) -> io::Result<()> {
     };
     socket::send(&connection, &welcome, &[file.as_fd(), their_bell.as_fd()])?;
     drop((file, their_bell));
+    let context = StreamContext {
+        broker: shared.broker.clone(),
+        catalogue: Arc::clone(&shared.catalogue),
+        runtime: shared.runtime.clone(),
+        client: mapping,
+        bell: bell.clone(),
+        cut: Arc::new(cut()),
+        memory_max: shared.data_max,
+    };
+    let mut streams = Streams::new(context, peer);
     std::thread::scope(|scope| {
         let listening = std::thread::Builder::new().name("tactus-bell".to_owned());
         listening.spawn_scoped(scope, || bell.listen(|| shared.clients.wake()))?;
@@ -94,7 +110,7 @@ pub(crate) fn serve(connection: OwnedFd, shared: &Shared) -> io::Result<()> {
         let changes = shared.changes.clone().zip(requests);
         let new = |(changes, requests)| Writers::new(changes, shared.runtime.clone(), requests);
         let writers = changes.map(new);
-        let ended = answer(&connection, shared, &mut session, writers.as_ref());
+        let ended = answer(&connection, shared, &mut session, &mut streams, writers.as_ref());
         if let Some(writers) = writers {
             shared.runtime.block_on(writers.end());
         }
@@ -123,6 +139,7 @@ fn answer(
     connection: &OwnedFd,
     shared: &Shared,
     session: &mut LocalSession,
+    streams: &mut Streams,
     writers: Option<&Writers>,
 ) -> io::Result<()> {
     let mut titles = Titles::default();
@@ -137,6 +154,16 @@ fn answer(
             Request::Space { path } => {
                 names::space(&shared.catalogue, &path).map(|reply| (reply, None))
             }
+            Request::Stream { handle, first, rate, burst, room } => {
+                let title = titles.streamed(handle);
+                title.and_then(|(title, path)| {
+                    streams.begin(StreamRequest { title, path, first, rate, burst, room })
+                })
+            }
+            Request::Seek { stream, first } => {
+                streams.seek(stream, first).map(|reply| (reply, None))
+            }
+            Request::EndStream { stream } => streams.end(stream).map(|reply| (reply, None)),
             other => {
                 let reply = reply(other, shared, session, &mut titles, writers);
                 let reply = shared.runtime.block_on(reply);
@@ -162,20 +189,25 @@ async fn reply(
         Request::Map { .. }
         | Request::File { .. }
         | Request::Space { .. }
+        | Request::Stream { .. }
+        | Request::Seek { .. }
+        | Request::EndStream { .. }
         | Request::Hello { .. } => Err((EINVAL, "the program is connected already".into())),
         Request::Open { title } => {
             let (found, stat) = names::open(&shared.catalogue, &title).await?;
             let opened = session.open(&found, &shared.broker);
             let handle = opened.map_err(|fault| (EMFILE, format!("{title}: {fault}")))?;
             titles.open.insert(handle, (found, None));
+            titles.paths.insert(handle, names::path_of(&title)?);
             Ok(Reply::Opened { handle, stat })
         }
         Request::Close { handle } => match session.close(handle) {
             true => {
                 titles.open.remove(&handle);
+                titles.paths.remove(&handle);
                 Ok(Reply::Closed)
             }
-            false => Err((EBADF, format!("no title is open as {handle}"))),
+            false => Err(not_open(handle)),
         },
         Request::Stat { title } => names::stat(&shared.catalogue, &title).await,
         Request::List { directory, after } => {
@@ -217,7 +249,10 @@ async fn changed(request: Request, writers: &Writers) -> Result<Reply, Refusal> 
         | Request::Stat { .. }
         | Request::List { .. }
         | Request::File { .. }
-        | Request::Space { .. } => unreachable!("it changes nothing"),
+        | Request::Space { .. }
+        | Request::Stream { .. }
+        | Request::Seek { .. }
+        | Request::EndStream { .. } => unreachable!("it changes nothing"),
     }
     Ok(Reply::Done)
 }
@@ -228,9 +263,17 @@ async fn changed(request: Request, writers: &Writers) -> Result<Reply, Refusal> 
 struct Titles {
     listing: Option<Listing>,
     open: HashMap<u32, (Arc<OpenTitle>, Option<Arc<TitleMemory>>)>,
+    paths: HashMap<u32, RequestPath>,
 }
 
 impl Titles {
+    /// A title to stream, and its path.
+    fn streamed(&self, handle: u32) -> Result<(Arc<OpenTitle>, RequestPath), Refusal> {
+        let known = self.open.get(&handle).zip(self.paths.get(&handle));
+        let ((title, _), path) = known.ok_or_else(|| not_open(handle))?;
+        Ok((Arc::clone(title), path.clone()))
+    }
+
     /// Has a title read into memory. Waits for the disk.
     fn map(
         &mut self,
@@ -239,8 +282,7 @@ impl Titles {
         session: &mut LocalSession,
     ) -> Result<(Reply, Option<OwnedFd>), Refusal> {
         let open = self.open.get_mut(&handle);
-        let (title, mapped) =
-            open.ok_or_else(|| (EBADF, format!("no title is open as {handle}")))?;
+        let (title, mapped) = open.ok_or_else(|| not_open(handle))?;
         let memory = shared.mapped.get(title).map_err(refusal)?;
         let file = memory.read_only().map_err(|error| refusal(MapFault::System(error)))?;
         if mapped.is_none() {
@@ -249,6 +291,10 @@ impl Titles {
         *mapped = Some(memory);
         Ok((Reply::Mapped { first: layout::DATA as u64, len: title.len.0 }, Some(file)))
     }
+}
+
+fn not_open(handle: u32) -> Refusal {
+    (EBADF, format!("no title is open as {handle}"))
 }
 
 fn refusal(fault: MapFault) -> Refusal {

@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails with a panic")]
 
+mod streams;
+
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -169,7 +171,16 @@ fn serve_names(client: &OwnedFd, control: &Control) {
             errno: 2,
             message: format!("no title has the name {name}"),
         };
+        let mut file = None;
         let reply = match message {
+            Message::Stream { handle, first, rate, .. } => {
+                let (reply, ring) = streams::begin(handle, first, rate);
+                file = ring;
+                reply
+            }
+            Message::Seek { .. } => Reply::Error { errno: 22, message: "behind".to_owned() },
+            Message::EndStream { stream: 7 } => Reply::Closed,
+            Message::EndStream { .. } => Reply::Error { errno: 9, message: "none".to_owned() },
             Message::Hello { .. } => Reply::Error { errno: 22, message: "once".to_owned() },
             Message::Map { handle } => {
                 let file = title_memory(handle);
@@ -230,7 +241,8 @@ fn serve_names(client: &OwnedFd, control: &Control) {
                 Reply::List { entries: rest.into_iter().take(2).collect(), more }
             }
         };
-        if socket::send(client, &reply, &[]).is_err() {
+        let files: Vec<_> = file.iter().map(AsFd::as_fd).collect();
+        if socket::send(client, &reply, &files).is_err() {
             return;
         }
     }

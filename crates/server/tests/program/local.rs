@@ -16,6 +16,7 @@ use raw::{DATA, Raw};
 mod killed;
 mod library;
 mod raw;
+mod streams;
 mod writing;
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -32,11 +33,16 @@ struct Served {
 }
 
 fn serve() -> Served {
-    serve_from(DISK_MODEL)
+    serve_with(DISK_MODEL, "")
 }
 
 /// The same, from a disk of which `model` is the model.
 fn serve_from(model: &str) -> Served {
+    serve_with(model, "")
+}
+
+/// The same with further lines of its configuration.
+fn serve_with(model: &str, lines: &str) -> Served {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory on a disk");
     let titles = dir.path().join("titles");
     fs::create_dir_all(titles.join("news")).expect("a directory");
@@ -46,8 +52,8 @@ fn serve_from(model: &str) -> Served {
     fs::create_dir_all(titles.join(".tactus")).expect("a directory");
     fs::write(titles.join(".tactus/disk-model.toml"), model).expect("a model");
     let config = dir.path().join("tactus.toml");
-    fs::write(&config, "[local]\npath = \"local.sock\"\ntitles_max = \"5 MB\"\n")
-        .expect("a configuration");
+    let text = format!("[local]\npath = \"local.sock\"\ntitles_max = \"5 MB\"\n{lines}");
+    fs::write(&config, text).expect("a configuration");
     let mut command = server::serve(TACTUS, dir.path());
     command.args(["--http", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--config"]);
     command.args([config, titles]);
@@ -58,6 +64,11 @@ fn serve_from(model: &str) -> Served {
 }
 
 impl Served {
+    /// The directory of its titles.
+    fn titles(&self) -> PathBuf {
+        self.dir.path().join("titles")
+    }
+
     fn metrics(&self) -> String {
         let request =
             format!("GET /metrics HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", self.admin);

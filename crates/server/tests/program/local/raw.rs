@@ -85,11 +85,25 @@ impl Raw {
     }
 
     pub(super) fn ask(&self, message: &Message) -> Reply {
+        self.ask_for_files(message).0
+    }
+
+    fn ask_for_files(&self, message: &Message) -> (Reply, Vec<OwnedFd>) {
         socket::send(&self.connection, message, &[]).expect("a server that answers");
         socket::receive(&self.connection)
             .expect("a server that answers")
             .expect("a server that answers")
-            .0
+    }
+
+    /// Begins a stream. Returns the number, and all of the memory of its ring.
+    pub(super) fn stream(&self, handle: u32, first: u64, rate: u64) -> (u32, SharedBytes) {
+        let rate = Some(rate);
+        let message = Message::Stream { handle, first, rate, burst: 0, room: 0 };
+        let (reply, mut files) = self.ask_for_files(&message);
+        let Reply::Stream { stream, memory, .. } = reply else { panic!("{reply:?}") };
+        let file = files.pop().expect("a ring");
+        let mapping = Mapping::new(file.as_fd(), memory as usize).expect("a ring");
+        (stream, SharedBytes::new(Arc::new(mapping), 0))
     }
 
     /// Waits until the server has ended the connection.
