@@ -24,6 +24,10 @@
 // A connection to the server. It can be used by several threads at once.
 typedef struct tactus_client tactus_client;
 
+// A title that comes at a rate, into a ring of memory that the server shares. One thread at a time
+// may use it.
+typedef struct tactus_stream tactus_stream;
+
 // An open title. It can be used by several threads at once.
 typedef struct tactus_title tactus_title;
 
@@ -78,6 +82,19 @@ typedef struct {
   // When it took effect, in nanoseconds of CLOCK_MONOTONIC.
   uint64_t at_ns;
 } tactus_completion;
+
+// What can be chosen for a stream.
+typedef struct {
+  // The first byte of the title.
+  uint64_t first;
+  // Bits per second; 0: the title's own rate, which may vary with its content.
+  uint64_t rate;
+  // Bytes that come at once at the beginning, if the rate is constant.
+  uint64_t burst;
+  // Bytes of the ring: how far the program may be behind. 0: the burst and half a second, at
+  // least 256 KiB.
+  uint64_t room;
+} tactus_stream_options;
 
 // What can be chosen for a title that is written.
 typedef struct {
@@ -244,6 +261,80 @@ void tactus_disarm(const tactus_client *client);
 
 // Now, in nanoseconds of CLOCK_MONOTONIC.
 uint64_t tactus_now(void);
+
+// Has a title sent at a rate. `options` may be null: from the beginning at its own rate.
+//
+// Returns 0 or a negative error number: -EBUSY if the server has no room for such a stream,
+// -ENOSPC if it has no memory for it; tactus_error() names the resource.
+//
+// # Safety
+// `client` and `title` are valid; `options` is null or valid; `stream` is valid for writing.
+int tactus_stream_new(const tactus_client *client,
+                      const tactus_title *title,
+                      const tactus_stream_options *options,
+                      tactus_stream **stream);
+
+// Ends a stream. Its chunks must not be touched any more. Null is ignored.
+//
+// # Safety
+// `stream` is from tactus_stream_new() and not used afterwards.
+void tactus_stream_free(tactus_stream *stream);
+
+// The rate in bits per second; the highest one if it varies with the content. 0 for null.
+//
+// # Safety
+// `stream` is null or valid.
+uint64_t tactus_stream_rate(const tactus_stream *stream);
+
+// The byte of the title that comes next to the program. 0 for null.
+//
+// # Safety
+// `stream` is null or valid.
+uint64_t tactus_stream_position(const tactus_stream *stream);
+
+// Whether the program has consumed the title to its end.
+//
+// # Safety
+// `stream` is null or valid.
+bool tactus_stream_at_end(const tactus_stream *stream);
+
+// Waits until bytes have come, for `timeout_ns` nanoseconds at most; 0 does not wait, a negative
+// number is no limit. The bytes lie in the ring, behind each other from `*bytes` on. They stay
+// until they are consumed; a later call returns them again, with those that have come since.
+//
+// Returns the number of bytes; 0 if none has come, or the title is at its end; or a negative error
+// number that says why the stream has ended early, when all bytes that have come are consumed.
+//
+// # Safety
+// `stream` is valid; `bytes` is valid for writing.
+int64_t tactus_stream_wait(tactus_stream *stream, int64_t timeout_ns, const uint8_t **bytes);
+
+// Gives the next `len` bytes back: the server may write there.
+//
+// Returns 0, or -EINVAL if they are more than the last tactus_stream_wait() has returned.
+//
+// # Safety
+// `stream` is valid.
+int tactus_stream_consume(tactus_stream *stream, size_t len);
+
+// Copies the next bytes, as many as have come and `len` at most, and consumes them. Waits for at
+// least one.
+//
+// Returns the number of bytes, which is 0 only at the end of the title or if `len` is 0; or a
+// negative error number.
+//
+// # Safety
+// `stream` is valid; `into` is valid for writing `len` bytes.
+int64_t tactus_stream_read(tactus_stream *stream, void *into, size_t len);
+
+// Goes on at another byte of the title, at once. Bytes of the old place are dropped.
+//
+// Returns 0; -EINVAL if the byte is behind the end, and the stream goes on where it is; or another
+// negative error number, and the stream has ended.
+//
+// # Safety
+// `stream` is valid.
+int tactus_stream_seek(tactus_stream *stream, uint64_t to);
 
 // Begins to write the title `path`, which has no name before tactus_publish(). `options` may be
 // null: the length is not known, and an older title is replaced.

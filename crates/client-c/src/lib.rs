@@ -7,6 +7,7 @@
 //! else is wrong with a pointer is the caller's. Nothing allocates per request. A mistake of this
 //! library ends the program instead of unwinding into C.
 
+pub mod stream;
 pub mod writing;
 
 use std::cell::RefCell;

@@ -154,7 +154,9 @@ fn a_c_program_reads_a_title_in_each_way_with_both_libraries() {
          copy {TITLE_LEN} {sum}\nwait {sum}\ndescriptor {sum}\n\
          timed 1\nnothing 0\nfull 1\n\
          missing 1: no title has the name /missing: No such file or directory (os error 2)\n\
-         null 1\nroom 256\n"
+         null 1\nroom 256\n\
+         busy 1\nstream 16000000 3\ntoo much 1\nstreamed {}\nbehind 1\n",
+        sum - (0..3).map(|offset| u64::from(byte(0, offset))).sum::<u64>()
     );
     for is_static in [false, true] {
         let program = compile("tests/program.c", prefix, is_static);

@@ -70,6 +70,36 @@ static uint64_t sum_in_place(tactus_client *client, tactus_title *title, uint64_
     return sum;
 }
 
+// The title as a stream: in place, and by copies.
+static void stream_all(tactus_client *client, tactus_title *title, uint64_t len) {
+    tactus_stream *stream;
+    tactus_stream_options chosen = {.rate = 1};
+    printf("busy %d\n", tactus_stream_new(client, title, &chosen, &stream) == -EBUSY);
+    chosen = (tactus_stream_options){.first = 3, .rate = 16000000};
+    check(tactus_stream_new(client, title, &chosen, &stream), "stream");
+    printf("stream %" PRIu64 " %" PRIu64 "\n", tactus_stream_rate(stream),
+           tactus_stream_position(stream));
+    uint64_t sum = 0;
+    while (tactus_stream_position(stream) < len / 2) {
+        const uint8_t *bytes;
+        int64_t count = tactus_stream_wait(stream, -1, &bytes);
+        check(count, "wait for bytes");
+        count = count > 5000 ? 5000 : count;
+        sum += sum_of(bytes, count);
+        check(tactus_stream_consume(stream, count), "consume");
+    }
+    printf("too much %d\n", tactus_stream_consume(stream, len) == -EINVAL);
+    while (!tactus_stream_at_end(stream)) {
+        uint8_t copy[7777];
+        int64_t count = tactus_stream_read(stream, copy, sizeof copy);
+        check(count, "read of a stream");
+        sum += sum_of(copy, count);
+    }
+    printf("streamed %" PRIu64 "\n", sum);
+    printf("behind %d\n", tactus_stream_seek(stream, len) == -EINVAL);
+    tactus_stream_free(stream);
+}
+
 int main(int count, char **arguments) {
     tactus_client *client;
     tactus_title *title;
@@ -112,6 +142,7 @@ int main(int count, char **arguments) {
     printf("%s\n", tactus_error());
     printf("null %d\n", tactus_open(client, NULL, &missing) == -EINVAL);
     printf("room %d\n", tactus_room(client));
+    stream_all(client, title, info.len);
 
     tactus_close(title);
     tactus_disconnect(client);
