@@ -61,7 +61,9 @@ use crate::broker::playbacks::{Playbacks, Ticket};
 use crate::broker::refusal::{Shortage, refusal};
 use crate::broker::shares::{Shares, is_short};
 use crate::broker::spec::{Read, ResourceRequest};
-use crate::broker::stream_table::{AdmittedRequest, Damage, Slot, StreamTable, version_of};
+use crate::broker::stream_table::{
+    AdmittedRequest, Damage, RoomAside, Slot, StreamTable, version_of,
+};
 use crate::settings::ClientShare;
 
 pub use active::ActiveStream;
@@ -208,29 +210,36 @@ impl Broker {
     /// just ended gets the room of that stream.
     ///
     /// # Errors
-    /// [`Refusal`] names the short resource; nothing has changed, except that the room of the
-    /// viewer's stream before is free.
+    /// [`Refusal`] names the short resource; nothing has changed.
     pub fn admit(&self, spec: &DeliverySpec<'_>) -> Result<Grant, Refusal> {
-        let mut table = self.shared.table();
-        let admitted =
-            self.shared.decide_first(&mut table, std::slice::from_ref(spec), Room::Vacancy);
-        let admitted = admitted.map(|(_, admitted)| admitted);
+        let admitted = self.decide_one(spec, Room::Vacancy);
         if let Err(shortage) = &admitted {
-            table.refusals.count(shortage.resource());
+            self.shared.table().refusals.count(shortage.resource());
         }
-        drop(table);
         self.granted(spec, admitted)
     }
 
-    /// As [`Self::admit`] by free room only, for what is tried again: it counts as no refusal.
+    /// As [`Self::admit`], for what is tried again: it counts as no refusal.
+    ///
+    /// # Errors
+    /// [`Refusal`] names the short resource; nothing has changed.
+    pub fn admit_again(&self, spec: &DeliverySpec<'_>) -> Result<Grant, Refusal> {
+        self.granted(spec, self.decide_one(spec, Room::Vacancy))
+    }
+
+    /// As [`Self::admit_again`], by free room only.
     ///
     /// # Errors
     /// [`Refusal`] names the short resource; nothing has changed.
     pub fn admit_by_free_room(&self, spec: &DeliverySpec<'_>) -> Result<Grant, Refusal> {
-        let mut table = self.shared.table();
-        let admitted = self.shared.decide(&mut table, spec, false);
-        drop(table);
-        self.granted(spec, admitted)
+        self.granted(spec, self.decide_one(spec, Room::Free))
+    }
+
+    fn decide_one(&self, spec: &DeliverySpec<'_>, room: Room) -> Result<AdmittedRequest, Shortage> {
+        let specs = std::slice::from_ref(spec);
+        let admitted =
+            self.shared.decide_first(&mut self.shared.table(), specs, room, Paces::Usual);
+        admitted.map(|(_, admitted)| admitted)
     }
 
     fn granted(
@@ -276,6 +285,11 @@ impl Broker {
     pub fn is_inside(&self, viewer: &Viewer) -> bool {
         let id = playbacks::id_of(viewer);
         id.is_some_and(|id| self.shared.table().playbacks.slots_of(&id).next().is_some())
+    }
+
+    /// The number of the newest room that is kept for any request of this viewer.
+    pub fn newest_room(&self, viewer: &Viewer) -> Option<u64> {
+        self.shared.table().playbacks.newest_vacancy(&playbacks::id_of(viewer)?)
     }
 
     /// As [`Self::is_inside`], or this viewer has departed lately.
@@ -473,9 +487,21 @@ enum Room {
     Vacancy,
     /// The same, and a viewer whose room is not kept any longer has the paces of a successor.
     Return,
-    /// The room that this request has waited for.
-    Claimed(Ticket),
+    /// The same, and the room that this request has waited for.
+    Waited(Ticket),
 }
+
+/// The paces that are tried.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Paces {
+    /// Those that any viewer may have.
+    Usual,
+    /// If none of them fits, those that are only for successors.
+    Slower,
+}
+
+/// Most rooms of a viewer that one request takes, if it needs more than the first of them.
+const ROOMS_MAX: usize = 4;
 
 impl Shared {
     /// The degradation level of a volume.
@@ -483,38 +509,66 @@ impl Shared {
         self.degradations.level(volume)
     }
 
-    /// Admits a request by the first of `specs` that fits; returns its number.
+    /// Admits a request by the first of `specs` that fits; returns its number. A room that is kept
+    /// for its viewer is free from then on; further ones are if it needs more than the first. A
+    /// refused request leaves all of them as they are.
     fn decide_first(
         &self,
         table: &mut StreamTable,
         specs: &[DeliverySpec<'_>],
         room: Room,
+        paces: Paces,
     ) -> Result<(usize, AdmittedRequest), Shortage> {
-        let first = specs.first().expect("a request has a specification");
-        let before = match (room, first.playback()) {
-            (Room::Claimed(ticket), _) => table.take_waited(ticket),
-            (Room::Vacancy | Room::Return, Some(playback)) => table.take_vacancy(&playback),
-            (Room::Vacancy | Room::Return, None) | (Room::Free, _) => None,
+        let playback = specs.first().expect("a request has a specification").playback();
+        let playback = playback.filter(|_| !matches!(room, Room::Free));
+        let ticket = match room {
+            Room::Waited(ticket) => Some(ticket),
+            Room::Free | Room::Vacancy | Room::Return => None,
         };
-        let playback = first.playback().filter(|_| matches!(room, Room::Return));
-        let departure = playback.and_then(|playback| table.playbacks.departure(&playback));
-        let departure = departure.filter(|_| before.is_none());
+        let set_aside = |table: &mut StreamTable| table.set_aside(playback.as_ref()?, ticket);
+        let mut rooms: Vec<_> = set_aside(table).into_iter().collect();
+        let mut admitted = self.decide_any(table, specs, Paces::Usual, !rooms.is_empty());
+        while admitted.is_err()
+            && (1..ROOMS_MAX).contains(&rooms.len())
+            && let Some(another) = set_aside(table)
+        {
+            rooms.push(another);
+            admitted = self.decide_any(table, specs, Paces::Usual, true);
+        }
+        let returns = matches!(room, Room::Return | Room::Waited(_)) && rooms.is_empty();
+        let departure = playback.as_ref().filter(|_| returns);
+        let departure = departure.and_then(|playback| table.playbacks.departure(playback));
+        let is_of_title =
+            |room: &RoomAside| playback.as_ref().is_some_and(|(_, title)| room.is_of(*title));
+        let succeeds = rooms.iter().any(is_of_title) || departure.is_some();
+        if admitted.is_err() && paces == Paces::Slower && succeeds {
+            admitted = self.decide_any(table, specs, Paces::Slower, !rooms.is_empty());
+        }
+        match &admitted {
+            Ok(_) => departure.into_iter().for_each(|one| table.playbacks.end_absence(one)),
+            Err(_) => rooms.into_iter().rev().for_each(|room| table.put_back(room)),
+        }
+        admitted
+    }
+
+    /// Admits a request by the first of its usual or its slower `specs` that fits; returns its
+    /// number.
+    fn decide_any(
+        &self,
+        table: &mut StreamTable,
+        specs: &[DeliverySpec<'_>],
+        paces: Paces,
+        succeeds: bool,
+    ) -> Result<(usize, AdmittedRequest), Shortage> {
         let mut shortage = Shortage::SlowDisk;
         for (nth, spec) in specs.iter().enumerate() {
-            let succeeds = before == Some(spec.title.id) || departure.is_some();
-            if spec.is_for_successors && !succeeds {
+            let is_slower = spec.is_for_successors;
+            let is_left_out = spec.takes_spare && !table.has_spare_memory_for(spec);
+            if is_left_out || is_slower != (paces == Paces::Slower) {
                 continue;
             }
-            if spec.takes_spare && !table.has_spare_memory(spec.needs.volume) {
-                continue;
-            }
-            match self.decide(table, spec, before.is_some()) {
-                Ok(admitted) => {
-                    if let Some(departure) = departure {
-                        table.playbacks.end_absence(departure);
-                    }
-                    return Ok((nth, admitted));
-                }
+            match self.decide(table, spec, succeeds) {
+                Ok(admitted) => return Ok((nth, admitted)),
                 Err(short) => shortage = short,
             }
         }

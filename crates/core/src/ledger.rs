@@ -192,10 +192,7 @@ impl Ledger {
     /// [`Rejection`] names the first resource without room; the ledger is unchanged.
     pub fn admit_planned(&mut self, cost: &PlannedCost) -> Result<(), Rejection> {
         self.check_planned(cost)?;
-        self.add(cost.lasting);
-        for (slots, step) in &cost.steps {
-            self.planned.change(slots, *step, Timeline::add);
-        }
+        self.restore_planned(cost);
         Ok(())
     }
 
@@ -218,6 +215,15 @@ impl Ledger {
         self.release(cost.lasting);
         for (slots, step) in cost.steps.iter().skip(mutant!(StepKept, 1, 0)) {
             self.planned.change(slots, *step, Timeline::remove);
+        }
+    }
+
+    /// Promises again what has just been returned, without a check: nothing has been promised in
+    /// between, and a limit that has shrunk does not end a promise.
+    pub fn restore_planned(&mut self, cost: &PlannedCost) {
+        self.add(cost.lasting);
+        for (slots, step) in &cost.steps {
+            self.planned.change(slots, *step, Timeline::add);
         }
     }
 

@@ -38,7 +38,7 @@ use super::principals::Authentication;
 use super::rate::{self, PlannedPace};
 use super::request::{InvalidHead, Method, Request};
 use super::response::{Persistence, Response, Source};
-use super::schedule::RenewalReason;
+use super::schedule::{Renewal, RenewalReason};
 use super::transport::{Client, Transport};
 use super::{Site, StopSignal, route};
 
@@ -481,10 +481,11 @@ impl Connection {
             head.head(manner.version, manner.afterwards, SystemTime::now())
         };
         let status = delivery.head.status();
-        let mut is_announced = false;
+        let (mut is_announced, mut has_waited) = (false, false);
         let admitted = match broker.admit_or_succeed(&specs, delivery.overlap) {
             Ok(Admission::Granted(nth, grant)) => Ok((nth, grant)),
             Ok(Admission::Waits(succession)) => {
+                has_waited = true;
                 // A player that seeks closes its stream before when it has this head.
                 if succession.is_open() && delivery.overlap == Overlap::Likely {
                     is_announced = true;
@@ -508,9 +509,11 @@ impl Connection {
         };
         let paced = &delivery.paces[nth];
         let (mut pace, mut plan) = (paced.pace, paced.plan.clone());
-        let mut renewal = delivery.renewal.take().filter(|renewal| match renewal.reason {
-            RenewalReason::Index => true,
-            RenewalReason::Room => paced.is_slowed,
+        let mut renewal = delivery.renewal.take().and_then(|renewal| match renewal.reason {
+            RenewalReason::Index => Some(renewal),
+            _ if !paced.is_slowed => None,
+            _ if has_waited => Some(Renewal { reason: RenewalReason::OwnRoom, ..renewal }),
+            _ => Some(renewal),
         });
         exchange.paced(pace);
         let mut words = if is_announced { Vec::new() } else { words(paced) };

@@ -17,6 +17,7 @@ use tactus_core::units::Bytes;
 use tactus_engine::message::Pace;
 use tactus_media::MediaFacts;
 use tactus_storage::catalogue::{Catalogue, Exactness, OpenTitle, PartConsumption};
+use tokio::time::Instant;
 
 use super::rate::{self, PlannedPace};
 use super::settings::Rate as RateLimits;
@@ -39,7 +40,12 @@ pub(super) enum RenewalReason {
     Index,
     /// There was no room for what the content needs.
     Room,
+    /// The same, and another stream of its viewer had not ended. Its room is kept for this one.
+    OwnRoom,
 }
+
+/// Interval of the check whether a stream of the viewer has ended.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// A rest that has been admitted.
 pub(super) struct Rest {
@@ -57,7 +63,7 @@ impl RenewalReason {
         match self {
             Self::Index => (Duration::from_secs(10), 60),
             // Its viewer may be waiting for bytes.
-            Self::Room => (Duration::from_secs(2), 300),
+            Self::Room | Self::OwnRoom => (Duration::from_secs(2), 300),
         }
     }
 }
@@ -119,9 +125,11 @@ impl Renewal {
         viewer: &Viewer,
     ) -> Rest {
         let (interval, tries) = self.reason.attempts();
+        let mut newest = None;
         match self.reason {
             RenewalReason::Index => catalogue.index_made(title, &self.path).await,
             RenewalReason::Room => tokio::time::sleep(interval).await,
+            RenewalReason::OwnRoom => newest = own_room(broker, viewer, newest, interval).await,
         }
         for nth in 0..tries {
             let sent = broker.counters_of(slot).map_or(0, |stream| stream.bytes.value());
@@ -147,6 +155,7 @@ impl Renewal {
             let admitted = match self.reason {
                 RenewalReason::Index => broker.admit(&spec),
                 RenewalReason::Room => broker.admit_by_free_room(&spec),
+                RenewalReason::OwnRoom => broker.admit_again(&spec),
             };
             match admitted {
                 Ok(grant) => return Rest { first, grant, pace: planned.pace, line },
@@ -156,9 +165,30 @@ impl Renewal {
                 ),
                 Err(_) => {}
             }
-            tokio::time::sleep(interval).await;
+            match self.reason {
+                RenewalReason::OwnRoom => newest = own_room(broker, viewer, newest, interval).await,
+                RenewalReason::Index | RenewalReason::Room => tokio::time::sleep(interval).await,
+            }
         }
         std::future::pending().await
+    }
+}
+
+/// Waits until a newer room than `newest` is kept for the viewer, but at most for `longest`.
+/// Returns the newest one.
+async fn own_room(
+    broker: &Broker,
+    viewer: &Viewer,
+    newest: Option<u64>,
+    longest: Duration,
+) -> Option<u64> {
+    let begun = Instant::now();
+    loop {
+        let now = broker.newest_room(viewer);
+        if now > newest || begun.elapsed() >= longest {
+            return now.max(newest);
+        }
+        tokio::time::sleep(LOOK).await;
     }
 }
 

@@ -54,6 +54,8 @@ pub(super) struct Vacancy {
     until: Instant,
     /// The waiting request that gets it; any of the viewer if there is none.
     ticket: Option<Ticket>,
+    /// Its number among all so far.
+    nth: u64,
 }
 
 /// A viewer whose room was kept and is free now.
@@ -82,6 +84,8 @@ pub(super) struct Playbacks {
     vacancies: Vec<Vacancy>,
     /// The oldest first.
     departures: VecDeque<Departure>,
+    /// Vacancies so far.
+    vacated: u64,
     tickets: u64,
     /// Requests that wait.
     waiting: u32,
@@ -117,39 +121,58 @@ impl Playbacks {
     ) {
         let ticket = successor.as_ref().map(|successor| successor.ticket);
         let until = Instant::now() + VACANCY;
-        self.vacancies.push(Vacancy { slot, cost, title, until, ticket });
+        self.vacated += 1;
+        let nth = self.vacated;
+        self.vacancies.push(Vacancy { slot, cost, title, until, ticket, nth });
         if let Some(successor) = successor {
             // A request that has gone leaves the vacancy to expire.
             successor.vacated.send(()).ok();
         }
     }
 
-    /// Takes a vacancy of `viewer` that no other request waits for, of this title if there is one.
-    pub(super) fn take(&mut self, viewer: &ViewerId, title: TitleId) -> Option<Vacancy> {
-        let mut own = self.own_vacancies(viewer);
-        let first = own.next()?;
-        let is_same = |&at: &usize| self.vacancies[at].title == title;
-        let at = if is_same(&first) { first } else { own.find(is_same).unwrap_or(first) };
-        drop(own);
+    /// Takes a vacancy of `viewer` that no other request waits for: first those that the request
+    /// with `ticket` has waited for, then those of this title.
+    pub(super) fn take(
+        &mut self,
+        (viewer, title): &(ViewerId, TitleId),
+        ticket: Option<Ticket>,
+    ) -> Option<Vacancy> {
+        let own = self.own_vacancies(viewer, ticket);
+        let at = own.min_by_key(|&at| {
+            let vacancy = &self.vacancies[at];
+            (vacancy.ticket.is_none(), vacancy.title != *title)
+        })?;
         Some(self.vacancies.swap_remove(at))
     }
 
-    /// Whether [`Self::take`] would find one.
-    pub(super) fn has_vacancy(&self, viewer: &ViewerId) -> bool {
-        self.own_vacancies(viewer).next().is_some()
+    /// Keeps a vacancy again that was taken, until the same time.
+    pub(super) fn keep_again(&mut self, vacancy: Vacancy) {
+        self.vacancies.push(vacancy);
     }
 
-    fn own_vacancies(&self, viewer: &ViewerId) -> impl Iterator<Item = usize> {
+    /// The number of the newest vacancy of `viewer` that no request waits for.
+    pub(super) fn newest_vacancy(&self, viewer: &ViewerId) -> Option<u64> {
+        self.own_vacancies(viewer, None).map(|at| self.vacancies[at].nth).max()
+    }
+
+    /// Whether the stream at `slot` has ended, and its room is kept for the request with `ticket`
+    /// or for any of its viewer.
+    pub(super) fn is_vacancy(&self, slot: u32, ticket: Option<Ticket>) -> bool {
+        let is_for = |of: Option<Ticket>| of.is_none() || of == ticket;
+        self.vacancies.iter().any(|vacancy| vacancy.slot == slot && is_for(vacancy.ticket))
+    }
+
+    fn own_vacancies(
+        &self,
+        viewer: &ViewerId,
+        ticket: Option<Ticket>,
+    ) -> impl Iterator<Item = usize> {
         let slots = self.viewers.get(viewer).map_or(&[][..], Vec::as_slice);
-        let is_own = |vacancy: &Vacancy| vacancy.ticket.is_none() && slots.contains(&vacancy.slot);
+        let is_for = move |of: Option<Ticket>| of.is_none() || of == ticket;
+        let is_own =
+            move |vacancy: &Vacancy| is_for(vacancy.ticket) && slots.contains(&vacancy.slot);
         let all = self.vacancies.iter().enumerate();
         all.filter(move |(_, vacancy)| is_own(vacancy)).map(|(at, _)| at)
-    }
-
-    /// Takes the vacancy that a request has waited for.
-    pub(super) fn take_waited(&mut self, ticket: Ticket) -> Option<Vacancy> {
-        let at = self.vacancies.iter().position(|vacancy| vacancy.ticket == Some(ticket))?;
-        Some(self.vacancies.swap_remove(at))
     }
 
     /// Takes a vacancy whose time is over.
@@ -206,9 +229,12 @@ impl Playbacks {
         Some(Ticket(self.tickets))
     }
 
-    /// Ends a wait.
-    pub(super) fn end_wait(&mut self) {
+    /// Ends a wait. A room that it has not taken is for any request of its viewer.
+    pub(super) fn end_wait(&mut self, ticket: Ticket) {
         self.waiting -= 1;
+        for vacancy in &mut self.vacancies {
+            vacancy.ticket.take_if(|of| *of == ticket);
+        }
     }
 
     /// The time between two looks of one waiting request: longer if many wait, so that all together

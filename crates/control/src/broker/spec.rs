@@ -368,7 +368,12 @@ impl ResourceRequest {
     /// window of a pinned title holds.
     pub(super) fn is_long_burst(&self, ledger: &Ledger) -> bool {
         let Read::Paced(PacedRead { burst, .. }, part) = self.read else { return false };
-        burst >= part.len && self.cost(ledger, false).1 > self.cost(ledger, true).1
+        burst >= part.len && self.exceeds_pin(ledger)
+    }
+
+    /// Whether it needs more than the small window of a pinned title.
+    pub(super) fn exceeds_pin(&self, ledger: &Ledger) -> bool {
+        self.cost(ledger, false).1 > self.cost(ledger, true).1
     }
 
     /// The cost over time of a delivery by `envelope` that begins now, and the limit of its blocks.
@@ -382,7 +387,7 @@ impl ResourceRequest {
         let (peak, window) = self.cost(ledger, is_pinned);
         // The small window of a pinned title may shorten the burst, and the stream then catches up
         // at its highest rate.
-        let is_whole = !is_pinned || self.cost(ledger, false).1 <= window;
+        let is_whole = !is_pinned || !self.exceeds_pin(ledger);
         let envelope = envelope.filter(|_| is_whole);
         let (Some(envelope), Read::Paced(reading, part)) = (envelope, self.read) else {
             return (peak.into(), window);

@@ -133,6 +133,23 @@ pub(super) struct Slot {
     pub(super) pins: Option<TitleId>,
 }
 
+/// A room that was kept for a viewer, out of all sums while a request of this viewer is decided.
+pub(super) struct RoomAside {
+    vacancy: Vacancy,
+    playback: Option<(ViewerId, TitleId)>,
+    without_rate: Option<(BestEffortKind, LinkId)>,
+    claim: Option<(Party, Claim)>,
+    client: Option<String>,
+    watches: Option<(TitleId, bool)>,
+}
+
+impl RoomAside {
+    /// Whether its stream was of this title.
+    pub(super) fn is_of(&self, title: TitleId) -> bool {
+        self.vacancy.title == title
+    }
+}
+
 /// Why a title is not pinned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum PinFault {
@@ -302,6 +319,8 @@ impl StreamTable {
             Outcome::PeerGone(_) => true,
             // A player that pauses for long goes on with another request.
             Outcome::Complete | Outcome::TooSlow => slot.keeps_room,
+            // Ended for a request of its viewer, which may have gone since.
+            Outcome::Stopped => slot.successor.is_some(),
             _ => false,
         };
         // Before the caller gets the result and tries again.
@@ -516,26 +535,62 @@ impl StreamTable {
         }
     }
 
-    /// Frees the room of the viewer's stream before, if it is kept. Returns the title of that
-    /// stream.
-    pub(super) fn take_vacancy(
+    /// Frees a room that is kept for this viewer, or that the request with `ticket` has waited for.
+    pub(super) fn set_aside(
         &mut self,
-        (viewer, title): &(ViewerId, TitleId),
-    ) -> Option<TitleId> {
-        let vacancy = self.playbacks.take(viewer, *title);
-        self.free_vacancy(vacancy)
+        playback: &(ViewerId, TitleId),
+        ticket: Option<Ticket>,
+    ) -> Option<RoomAside> {
+        let vacancy = self.playbacks.take(playback, ticket)?;
+        let slot = &self.slots[vacancy.slot as usize];
+        let (playback, client) = (slot.playback.clone(), slot.client.clone());
+        let (without_rate, claim, watches) = (slot.without_rate, slot.claim.clone(), slot.watches);
+        self.release(vacancy.slot, &vacancy.cost);
+        Some(RoomAside { vacancy, playback, without_rate, claim, client, watches })
     }
 
-    /// Frees the room that a request has waited for, if it is kept. Returns the title of the stream
-    /// before.
-    pub(super) fn take_waited(&mut self, ticket: Ticket) -> Option<TitleId> {
-        let vacancy = self.playbacks.take_waited(ticket);
-        self.free_vacancy(vacancy)
+    /// Keeps a room again. Nothing has been admitted since it was set aside.
+    pub(super) fn put_back(&mut self, room: RoomAside) {
+        let RoomAside { vacancy, playback, without_rate, claim, client, watches } = room;
+        if let Some((title, true)) = watches
+            && !self.hot_titles.is_pinned(title)
+        {
+            // The title in memory that it relied on was given up to make room.
+            return;
+        }
+        let free = self.free.iter().rposition(|&free| free == vacancy.slot);
+        self.free.remove(free.expect("no stream has begun in it"));
+        if let Some((viewer, _)) = &playback {
+            self.playbacks.enter(viewer, vacancy.slot);
+        }
+        if let Some((kind, link)) = without_rate {
+            self.without_rate[usize::from(link.0)] += 1;
+            match kind {
+                BestEffortKind::ShortAnswer => self.short_answers += 1,
+                BestEffortKind::Download => self.best_effort += 1,
+            }
+        }
+        if let Some((party, claim)) = &claim {
+            self.shares.take(party, *claim);
+        }
+        if let Some((title, relies)) = watches {
+            self.hot_titles.enter(title, relies);
+        }
+        self.ledger.restore_planned(&vacancy.cost);
+        let slot = &mut self.slots[vacancy.slot as usize];
+        (slot.playback, slot.client) = (playback, client);
+        (slot.without_rate, slot.claim, slot.watches) = (without_rate, claim, watches);
+        self.playbacks.keep_again(vacancy);
     }
 
-    /// Whether at least half of the memory of a volume's blocks is free.
-    pub(super) fn has_spare_memory(&self, volume: VolumeId) -> bool {
-        let number = u32::from(volume.0);
+    /// Whether at least half of the memory of a volume's blocks is free, and the longer burst does
+    /// not cost the stream of a pinned title its envelope.
+    pub(super) fn has_spare_memory_for(&self, spec: &DeliverySpec<'_>) -> bool {
+        let is_pinned = self.hot_titles.is_pinned(spec.title.id);
+        if is_pinned && spec.envelope.is_some() && spec.needs.exceeds_pin(&self.ledger) {
+            return false;
+        }
+        let number = u32::from(spec.needs.volume.0);
         let is_arena = |level: &Level| level.resource == Resource::Arena && level.number == number;
         self.ledger.levels().find(is_arena).is_some_and(|level| level.used <= level.limit / 2)
     }
@@ -547,15 +602,9 @@ impl StreamTable {
             if let Some((viewer, title)) = slot.playback.clone().filter(|_| slot.keeps_room) {
                 self.playbacks.depart(viewer, title);
             }
-            self.free_vacancy(Some(vacancy));
+            self.release(vacancy.slot, &vacancy.cost);
         }
         self.playbacks.forget_departures();
-    }
-
-    fn free_vacancy(&mut self, vacancy: Option<Vacancy>) -> Option<TitleId> {
-        let vacancy = vacancy?;
-        self.release(vacancy.slot, &vacancy.cost);
-        Some(vacancy.title)
     }
 
     pub(super) fn release(&mut self, index: u32, cost: &PlannedCost) {

@@ -3,7 +3,8 @@
 //! Promise: a stream is ended for its successor only if its client has closed the connection, or if
 //! both streams have the id of one session. No other stream ends, and none is late: the successor
 //! begins when the stream before has retired, with its promise returned under the same lock. Every
-//! wait has a bound ([`OPEN_MAX`], [`CLOSED_MAX`], [`RETIRE_MAX`]), and so has the number of waits.
+//! wait has a bound ([`OPEN_MAX`], [`CLOSED_MAX`], [`RETIRE_MAX`]), and so has the number of waits. A
+//! request that may have a slower pace waits no longer than [`SLOWER_AFTER`] before it has one.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,13 +12,13 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use tactus_engine::message::TitleId;
 use tokio::sync::oneshot;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::playbacks::{Successor, Ticket, ViewerId};
 use super::refusal::{Refusal, Shortage};
 use super::spec::DeliverySpec;
 use super::stream_table::{AdmittedRequest, StreamTable};
-use super::{Broker, Grant, Room, Shared};
+use super::{Broker, Grant, Paces, Room, Shared};
 
 /// How long a stream may still be open when its successor has been answered: a round trip of a slow
 /// network, and the player's own time.
@@ -27,6 +28,10 @@ const OPEN_MAX: Duration = Duration::from_secs(1);
 const CLOSED_MAX: Duration = Duration::from_millis(100);
 /// How long a closed stream may take to retire: its reads at a slow disk have to end.
 const RETIRE_MAX: Duration = Duration::from_secs(2);
+/// How long a request waits for the room that it needs before it has a slower pace. On a fast
+/// network and disk the stream before is closed and has retired by then. On others the slower pace
+/// lasts until it has.
+const SLOWER_AFTER: Duration = Duration::from_millis(100);
 
 /// Whether a player may open this stream before it closes the one before.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -52,10 +57,11 @@ pub struct Succession {
     shared: Arc<Shared>,
     playback: (ViewerId, TitleId),
     ticket: Ticket,
-    /// Why it does not fit beside the stream before.
-    shortage: Shortage,
     /// Set when a stream has been found that makes room for it.
     vacated: Option<oneshot::Receiver<()>>,
+    /// The newest vacancy of its viewer that it did not fit into.
+    newest: Option<u64>,
+    begun: Instant,
     open_max: Duration,
 }
 
@@ -99,12 +105,14 @@ impl Broker {
             }
             Some(_) | None => Room::Return,
         };
-        let admitted = self.shared.decide_first(&mut table, specs, room);
-        if let Err(shortage) = admitted {
-            let waits = self.succession(&mut table, last, shortage, overlap);
-            if let Some(succession) = waits {
+        let mut admitted = self.shared.decide_first(&mut table, specs, room, Paces::Usual);
+        if admitted.is_err() {
+            if let Some(succession) = self.succession(&mut table, last, overlap) {
                 return Ok(Admission::Waits(succession));
             }
+            admitted = self.shared.decide_first(&mut table, specs, room, Paces::Slower);
+        }
+        if let Err(shortage) = &admitted {
             table.refusals.count(shortage.resource());
         }
         drop(table);
@@ -132,7 +140,6 @@ impl Broker {
         &self,
         table: &mut StreamTable,
         spec: &DeliverySpec<'_>,
-        shortage: Shortage,
         overlap: Overlap,
     ) -> Option<Succession> {
         let playback = spec.playback()?;
@@ -143,7 +150,7 @@ impl Broker {
         if overlap == Overlap::Never {
             return None;
         }
-        let found = table.search(&playback);
+        let found = table.search(&playback, None);
         if matches!(found, Search::None) {
             return None;
         }
@@ -152,8 +159,9 @@ impl Broker {
             Search::Closed(slot) => Some(table.claim(slot, ticket)),
             Search::Open(_) | Search::Begins | Search::None => None,
         };
-        let shared = Arc::clone(&self.shared);
-        Some(Succession { shared, playback, ticket, shortage, vacated, open_max })
+        let newest = table.playbacks.newest_vacancy(&playback.0);
+        let (shared, begun) = (Arc::clone(&self.shared), Instant::now());
+        Some(Succession { shared, playback, ticket, vacated, newest, begun, open_max })
     }
 }
 
@@ -164,7 +172,8 @@ impl Succession {
         self.vacated.is_none()
     }
 
-    /// Waits for the room, and takes it for the first of `specs` that fits.
+    /// Waits for the room, and takes it for the first of `specs` that fits. A viewer whose room has
+    /// been kept, or that returns, has a slower pace if that takes longer than [`SLOWER_AFTER`].
     ///
     /// # Errors
     /// [`Refusal`] names the short resource, if no stream of the viewer has ended or the new one
@@ -174,54 +183,77 @@ impl Succession {
         broker: &Broker,
         specs: &[DeliverySpec<'_>],
     ) -> Result<(usize, Grant), Refusal> {
-        let is_vacated = self.is_vacated().await;
-        self.decide(broker, specs, is_vacated)
+        if specs.iter().any(|spec| spec.is_for_successors) {
+            let usual = timeout(SLOWER_AFTER, self.usual(specs)).await.ok().flatten();
+            let admitted = usual.or_else(|| self.decide(specs, Paces::Slower).ok());
+            if let Some(admitted) = admitted {
+                return broker.granted_first(specs, Ok(admitted));
+            }
+        }
+        let admitted = match self.usual(specs).await {
+            Some(admitted) => Ok(admitted),
+            None => self.decide(specs, Paces::Slower),
+        };
+        if let Err(shortage) = &admitted {
+            self.shared.table().refusals.count(shortage.resource());
+        }
+        broker.granted_first(specs, admitted)
     }
 
     fn decide(
         &self,
-        broker: &Broker,
         specs: &[DeliverySpec<'_>],
-        is_vacated: bool,
-    ) -> Result<(usize, Grant), Refusal> {
-        let mut table = self.shared.table();
-        // Without a claim there may be a vacancy, or room for other reasons.
-        let room = if is_vacated { Room::Claimed(self.ticket) } else { Room::Return };
-        let admitted = self.shared.decide_first(&mut table, specs, room);
-        let admitted = admitted.map_err(|now| if is_vacated { now } else { self.shortage });
-        if let Err(shortage) = &admitted {
-            table.refusals.count(shortage.resource());
-        }
-        drop(table);
-        broker.granted_first(specs, admitted)
+        paces: Paces,
+    ) -> Result<(usize, AdmittedRequest), Shortage> {
+        let room = Room::Waited(self.ticket);
+        self.shared.decide_first(&mut self.shared.table(), specs, room, paces)
     }
 
-    /// Waits until a stream of the viewer has made room.
-    async fn is_vacated(&mut self) -> bool {
-        let begun = Instant::now();
+    /// Waits until one of the usual paces fits. `None` if no stream of the viewer makes room any
+    /// more. It may be dropped and begun again.
+    async fn usual(&mut self, specs: &[DeliverySpec<'_>]) -> Option<(usize, AdmittedRequest)> {
         loop {
             if let Some(vacated) = &mut self.vacated {
-                return matches!(timeout(RETIRE_MAX, vacated).await, Ok(Ok(())));
+                let until = self.begun + self.open_max + RETIRE_MAX;
+                let is_vacated = matches!(timeout_at(until, vacated).await, Ok(Ok(())));
+                self.vacated = None;
+                if !is_vacated {
+                    return None;
+                }
+            } else {
+                match self.look() {
+                    Look::Claimed(vacated) => {
+                        self.vacated = Some(vacated);
+                        continue;
+                    }
+                    Look::Again(pause) => {
+                        tokio::time::sleep(pause).await;
+                        continue;
+                    }
+                    Look::Vacancy => {}
+                    Look::Nothing => return None,
+                }
             }
-            match self.look(begun.elapsed() >= self.open_max) {
-                Look::Claimed(vacated) => self.vacated = Some(vacated),
-                Look::Again(pause) => tokio::time::sleep(pause).await,
-                Look::Nothing => return false,
+            if let Ok(admitted) = self.decide(specs, Paces::Usual) {
+                return Some(admitted);
             }
         }
     }
 
     /// Looks for a stream of the viewer to succeed; when the wait for its end is over, an open one
     /// too, if it is certainly of the same session.
-    fn look(&self, is_over: bool) -> Look {
+    fn look(&mut self) -> Look {
+        let is_over = self.begun.elapsed() >= self.open_max;
         let mut table = self.shared.table();
         let (viewer, _) = &self.playback;
-        if table.playbacks.has_vacancy(viewer) {
+        let newest = table.playbacks.newest_vacancy(viewer);
+        if newest > self.newest {
             // The engine has noticed the end of a stream before this did.
-            return Look::Nothing;
+            self.newest = newest;
+            return Look::Vacancy;
         }
         let (_, device) = *viewer;
-        match table.search(&self.playback) {
+        match table.search(&self.playback, Some(self.ticket)) {
             Search::Closed(slot) => Look::Claimed(table.claim(slot, self.ticket)),
             Search::Open(slot) if is_over && device.is_certain() => {
                 Look::Claimed(table.claim(slot, self.ticket))
@@ -238,6 +270,8 @@ impl Succession {
 enum Look {
     /// A stream ends, and its room is kept.
     Claimed(oneshot::Receiver<()>),
+    /// The room of a stream is kept that has ended.
+    Vacancy,
     /// To be repeated after this time.
     Again(Duration),
     /// No further stream makes room.
@@ -246,15 +280,20 @@ enum Look {
 
 impl Drop for Succession {
     fn drop(&mut self) {
-        self.shared.table().playbacks.end_wait();
+        // A stream that is about to end for this request leaves its room to the viewer.
+        self.vacated = None;
+        self.shared.table().playbacks.end_wait(self.ticket);
     }
 }
 
 impl StreamTable {
     /// Looks for a stream of this viewer: a closed one that no request waits for, of this title if
-    /// there is one, else an open one of this title.
-    fn search(&self, (viewer, title): &(ViewerId, TitleId)) -> Search {
-        let streams = self.playbacks.slots_of(viewer).filter_map(|index| {
+    /// there is one, else an open one of this title. Rooms that the request with `ticket` may take
+    /// at once are none.
+    fn search(&self, (viewer, title): &(ViewerId, TitleId), ticket: Option<Ticket>) -> Search {
+        let slots = self.playbacks.slots_of(viewer);
+        let slots = slots.filter(|&index| !self.playbacks.is_vacancy(index, ticket));
+        let streams = slots.filter_map(|index| {
             let slot = &self.slots[index as usize];
             let of_title = slot.playback.as_ref()?.1 == *title;
             Some((index, of_title, slot))

@@ -169,6 +169,12 @@ proptest! {
                 planned.extend(ledger.admit_planned(&cost).is_ok().then_some(cost));
             }
         }
+        let full: Vec<_> = ledger.levels().collect();
+        for cost in &planned {
+            ledger.release_planned(cost);
+            ledger.restore_planned(cost);
+        }
+        prop_assert_eq!(ledger.levels().collect::<Vec<_>>(), full);
         for slot in 0..400 {
             let own = planned.iter().flat_map(|cost| &cost.steps);
             let now = own.filter(|(slots, _)| slots.contains(&slot)).map(|(_, cost)| cost);

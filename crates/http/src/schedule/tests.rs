@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::pin::pin;
 
 use tactus_control::broker::{
-    BrokerParts, BrokerRules, DatagramCost, Degradations, Party, SenderCores,
+    BrokerParts, BrokerRules, DatagramCost, Degradations, Device, Party, SenderCores,
 };
 use tactus_control::settings::ClientShare;
 use tactus_core::cost::{DiskLimits, SendCost};
@@ -250,4 +250,27 @@ async fn r05_a_viewer_without_a_rate_has_one_again_when_there_is_room() {
     let rest = timeout(Duration::from_secs(2), rest).await.expect("there is room");
     assert_eq!((rest.first, fixture.broker.streams()), (SENT, 2));
     assert!(rest.plan(SENT).is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn r05_a_viewer_without_a_rate_has_the_room_of_its_stream_before_when_that_ends() {
+    let mut fixture = Fixture::new(BitRate(12_000_000));
+    fixture.renewal.reason = RenewalReason::OwnRoom;
+    fixture.viewer.device = Some(Device::of(b"chromium", None));
+    fixture.make_index();
+    let _other = fixture.admit(BitRate(3_000_000));
+    let of = |rate: Option<BitRate>| {
+        let rate = rate.map(|rate| Rate { rate, burst: Bytes(0), tick: Tick::Ms250 });
+        let spec = DeliverySpec::connection(&fixture.broker, &fixture.title, rate, LEN);
+        spec.of_any_title().within_share(&fixture.viewer)
+    };
+    let before = fixture.broker.admit(&of(Some(BitRate(8_000_000)))).unwrap();
+    let stream = fixture.broker.admit(&of(None)).unwrap();
+    fixture.broker.counters_of(stream.slot()).unwrap().bytes.add(SENT);
+    let mut rest = pin!(fixture.rest(stream.slot()));
+    assert!(timeout(Duration::from_secs(31), &mut rest).await.is_err(), "it is still open");
+    before.vacate().await;
+    let rest = timeout(Duration::from_millis(200), rest).await.expect("its room is kept for it");
+    assert_eq!((rest.first, fixture.broker.streams()), (SENT, 3));
+    assert_eq!(fixture.refused(), 0);
 }

@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use tactus_engine::message;
 use tokio::runtime::Builder;
 use tokio::sync::oneshot;
-use tokio::time::advance;
+use tokio::time::{Instant, advance};
 
 use super::*;
 use crate::settings::ClientShare;
@@ -23,6 +23,7 @@ const TICK: Duration = Duration::from_millis(1);
 /// A stream in the simulated engine.
 struct Live {
     stream: StreamId,
+    has_rate: bool,
     is_open: Rc<Cell<bool>>,
     /// Milliseconds until it has finished and until it has retired, when its end has begun.
     ends: Option<(u32, u32, Outcome)>,
@@ -32,6 +33,8 @@ struct Live {
 struct Client {
     _socket: UnixStream,
     is_open: Rc<Cell<bool>>,
+    /// Whether it has the slower pace.
+    is_slowed: bool,
 }
 
 impl Drop for Client {
@@ -47,6 +50,8 @@ struct World {
     /// How long ends take in milliseconds, in turn.
     delays: Vec<u32>,
     turn: usize,
+    /// Viewers that are inside may have a pace without a rate.
+    has_slower: bool,
 }
 
 /// The progress of a request.
@@ -54,7 +59,8 @@ struct PendingRequest {
     client: Client,
     /// Fires when its head is sent before it is admitted.
     announced: oneshot::Receiver<()>,
-    admitted: oneshot::Receiver<Result<(), Resource>>,
+    /// The number of its pace.
+    admitted: oneshot::Receiver<Result<usize, Resource>>,
 }
 
 fn viewer(agent: &str, session: Option<&str>) -> Viewer {
@@ -68,23 +74,28 @@ fn viewer(agent: &str, session: Option<&str>) -> Viewer {
 
 async fn play(
     (broker, title): (Broker, Arc<OpenTitle>),
-    (viewer, overlap): (Viewer, Overlap),
+    (viewer, overlap, has_slower): (Viewer, Overlap, bool),
     socket: OwnedFd,
-    (announced, admitted): (oneshot::Sender<()>, oneshot::Sender<Result<(), Resource>>),
+    (announced, admitted): (oneshot::Sender<()>, oneshot::Sender<Result<usize, Resource>>),
 ) {
-    let spec = DeliverySpec::connection(&broker, &title, RATE, LEN).of_any_title();
-    let specs = [spec.within_share(&viewer)];
+    let spec = |rate| {
+        let spec = DeliverySpec::connection(&broker, &title, rate, LEN);
+        spec.of_any_title().within_share(&viewer)
+    };
+    let slower = has_slower && broker.has_been_inside(&viewer);
+    let slower = slower.then(|| spec(None).for_successors());
+    let specs: Vec<_> = [spec(RATE)].into_iter().chain(slower).collect();
     let grant = match broker.admit_or_succeed(&specs, overlap) {
-        Ok(Admission::Granted(_, grant)) => Ok(grant),
+        Ok(Admission::Granted(nth, grant)) => Ok((nth, grant)),
         Ok(Admission::Waits(succession)) => {
             if succession.is_open() && overlap == Overlap::Likely {
                 announced.send(()).ok();
             }
-            succession.admit(&broker, &specs).await.map(|(_, grant)| grant)
+            succession.admit(&broker, &specs).await
         }
         Err(refusal) => Err(refusal),
     };
-    let mut grant = match grant {
+    let (nth, mut grant) = match grant {
         Ok(grant) => grant,
         Err(refusal) => {
             admitted.send(Err(refusal.resource)).ok();
@@ -92,14 +103,15 @@ async fn play(
         }
     };
     let running = grant.start_now(&title, Source::range(0..LEN.0), Output::connection(socket));
-    admitted.send(Ok(())).ok();
+    admitted.send(Ok(nth)).ok();
     running.expect("it starts").ended().await;
 }
 
 impl World {
     fn new(delays: Vec<u32>) -> Self {
         let fixture = Fixture::new(ROOM);
-        Self { fixture, live: vec![], by_socket: HashMap::new(), delays, turn: 0 }
+        let (live, by_socket) = (vec![], HashMap::new());
+        Self { fixture, live, by_socket, delays, turn: 0, has_slower: false }
     }
 
     fn delay(&mut self) -> u32 {
@@ -114,8 +126,10 @@ impl World {
         let (announces, announced) = oneshot::channel();
         let (admits, admitted) = oneshot::channel();
         let served = (self.fixture.broker.clone(), Arc::clone(&self.fixture.title));
-        tokio::spawn(play(served, (viewer, overlap), theirs.into(), (announces, admits)));
-        PendingRequest { client: Client { _socket: ours, is_open }, announced, admitted }
+        let request = (viewer, overlap, self.has_slower);
+        tokio::spawn(play(served, request, theirs.into(), (announces, admits)));
+        let client = Client { _socket: ours, is_open, is_slowed: false };
+        PendingRequest { client, announced, admitted }
     }
 
     /// A millisecond of the engine and of all requests.
@@ -133,7 +147,10 @@ impl World {
                         panic!("sockets only");
                     };
                     let is_open = Rc::clone(&self.by_socket[&socket.0]);
-                    self.live.push(Live { stream: start.stream, is_open, ends: None });
+                    let stream = start.stream;
+                    let slots = &self.fixture.broker.shared.table().slots;
+                    let has_rate = slots[stream.index as usize].without_rate.is_none();
+                    self.live.push(Live { stream, has_rate, is_open, ends: None });
                 }
                 Command::Stop(stream) => {
                     let at = self.live.iter().position(|live| live.stream == stream);
@@ -145,7 +162,8 @@ impl World {
                 other => panic!("unexpected {other:?}"),
             }
         }
-        assert!(self.live.len() <= ROOM as usize, "more streams than the link holds");
+        let rated = self.live.iter().filter(|live| live.has_rate).count();
+        assert!(rated <= ROOM as usize, "more streams than the link holds");
         let mut reports = vec![];
         for at in 0..self.live.len() {
             if self.live[at].ends.is_none() && !self.live[at].is_open.get() {
@@ -195,7 +213,10 @@ impl World {
                 before = None;
             }
             if let Ok(admitted) = asked.admitted.try_recv() {
-                return admitted.map(|()| asked.client);
+                return admitted.map(|nth| {
+                    asked.client.is_slowed = nth > 0;
+                    asked.client
+                });
             }
         }
         drop(before);
@@ -239,9 +260,10 @@ proptest! {
     fn r05_who_is_inside_can_seek_and_has_one_room_and_nobody_is_robbed(
         acts in proptest::collection::vec((0..AGENTS.len(), act()), 1..60),
         delays in proptest::collection::vec(prop_oneof![Just(0u32), 0u32..80], 1..20),
+        has_slower in any::<bool>(),
     ) {
         run(async move {
-            let mut world = World::new(delays);
+            let mut world = World { has_slower, ..World::new(delays) };
             let mut inside: Vec<Option<Client>> = AGENTS.iter().map(|_| None).collect();
             for (who, act) in acts {
                 let is_new = inside[who].is_none();
@@ -281,7 +303,8 @@ proptest! {
                     }
                     _ => {}
                 }
-                let held = inside.iter().flatten().count();
+                // One without a rate has no room.
+                let held = inside.iter().flatten().filter(|client| !client.is_slowed).count();
                 assert!(held <= ROOM as usize, "{held} viewers in {ROOM} rooms");
             }
             inside.clear();
@@ -418,8 +441,12 @@ fn r05_a_seek_that_follows_a_given_up_one_gets_its_room() {
 
 /// A viewer among others on a full server, whose room is kept.
 fn vacated(fixture: &Fixture, spec: &DeliverySpec<'_>) {
-    let grant = fixture.broker.admit(spec).expect("there is room for one");
+    leave(fixture, fixture.broker.admit(spec).expect("there is room for one"));
+}
+
+fn leave(fixture: &Fixture, grant: Grant) {
     fixture.broker.shared.table().slots[grant.slot as usize].is_left = true;
+    drop(grant);
 }
 
 #[test]
@@ -430,9 +457,7 @@ fn r05_a_room_that_is_kept_is_no_second_viewer() {
         let spec = DeliverySpec::connection(&fixture.broker, &fixture.title, RATE, LEN);
         fixture.broker.admit(&spec.within_share(viewer)).expect("room")
     };
-    let gone = admit(&fixture, &viewers[0]);
-    fixture.broker.shared.table().slots[gone.slot as usize].is_left = true;
-    drop(gone);
+    leave(&fixture, admit(&fixture, &viewers[0]));
     let own = admit(&fixture, &viewers[1]);
     assert_eq!(fixture.commands.pop(), None, "one viewer makes no hot title");
     let seeks = admit(&fixture, &viewers[0]);
@@ -573,7 +598,7 @@ fn r05_a_player_that_names_its_session_succeeds_a_stream_that_it_does_not_close(
         for _ in 0..20 {
             world.step().await;
         }
-        assert_eq!(asked.admitted.try_recv(), Ok(Ok(())));
+        assert_eq!(asked.admitted.try_recv(), Ok(Ok(0)));
         drop(stuck);
     });
 }
@@ -620,4 +645,158 @@ fn r05_a_seek_has_a_longer_burst_while_half_of_the_memory_is_free() {
     // The next seek gets the memory of two that have ended.
     drop(grants.drain(..2));
     assert_eq!(admit().0, 0);
+}
+
+#[test]
+fn r05_a_seek_waits_for_its_own_room_before_it_has_a_slower_pace() {
+    run(async {
+        let mut world = World { has_slower: true, ..World::new(vec![30]) };
+        let _others = full(&mut world, None).await.split_off(1);
+        for _ in 0..2500 {
+            world.step().await;
+        }
+        let asked = world.ask(viewer("chromium", None), Overlap::Likely);
+        let own = world.outcome(asked, None).await.expect("room");
+        // A request that it has given up leaves it a room that is too small.
+        let small = viewer("chromium", None);
+        let spec = DeliverySpec::connection(&world.fixture.broker, &world.fixture.title, None, LEN);
+        vacated(&world.fixture, &spec.of_any_title().within_share(&small));
+        drop(own);
+        let begun = Instant::now();
+        let asked = world.ask(viewer("chromium", None), Overlap::Likely);
+        let sought = world.outcome(asked, None).await.expect("room");
+        assert!(!sought.is_slowed && begun.elapsed() < Duration::from_millis(100));
+        world.step().await;
+        assert_eq!(world.live.iter().filter(|live| live.has_rate).count(), 3);
+    });
+}
+
+#[test]
+fn r05_a_seek_whose_own_stream_stays_has_a_slower_pace_after_a_tenth_of_a_second() {
+    run(async {
+        let mut world = World { has_slower: true, ..World::new(vec![5]) };
+        let mut others = full(&mut world, None).await.split_off(1);
+        for _ in 0..2500 {
+            world.step().await;
+        }
+        // It has had two rooms, and returns to the second one.
+        let mut rooms = vec![];
+        others.pop();
+        for _ in 0..2500 {
+            world.step().await;
+        }
+        for _ in 0..2 {
+            let asked = world.ask(viewer("chromium", None), Overlap::Unlikely);
+            rooms.push(world.outcome(asked, None).await.expect("room"));
+        }
+        rooms.pop();
+        for _ in 0..2500 {
+            world.step().await;
+        }
+        let asked = world.ask(viewer("vlc", None), Overlap::Unlikely);
+        others.push(world.outcome(asked, None).await.expect("room"));
+        let begun = Instant::now();
+        let asked = world.ask(viewer("chromium", None), Overlap::Likely);
+        let sought = world.outcome(asked, None).await.expect("it has been inside");
+        assert!(sought.is_slowed && begun.elapsed() < Duration::from_millis(150));
+        // Each noted room is for one return. With one that stays, it gets no second one.
+        let asked = world.ask(viewer("chromium", None), Overlap::Likely);
+        assert_eq!(world.outcome(asked, None).await.err(), Some(Resource::Link));
+        assert_eq!(world.live.iter().filter(|live| live.has_rate).count(), 3);
+    });
+}
+
+#[test]
+fn r05_the_room_of_a_stream_that_ends_too_late_for_a_seek_stays_its_viewers() {
+    run(async {
+        let mut world = World { has_slower: true, ..World::new(vec![150]) };
+        let _others = full(&mut world, None).await.split_off(1);
+        for _ in 0..2500 {
+            world.step().await;
+        }
+        let asked = world.ask(viewer("chromium", None), Overlap::Likely);
+        let own = world.outcome(asked, None).await.expect("room");
+        let small = viewer("chromium", None);
+        let spec = DeliverySpec::connection(&world.fixture.broker, &world.fixture.title, None, LEN);
+        vacated(&world.fixture, &spec.of_any_title().within_share(&small));
+        drop(own);
+        let asked = world.ask(viewer("chromium", None), Overlap::Likely);
+        let sought = world.outcome(asked, None).await.expect("a slower pace");
+        assert!(sought.is_slowed);
+        assert_eq!(world.fixture.broker.newest_room(&small), None, "it has not retired");
+        for _ in 0..400 {
+            world.step().await;
+        }
+        let asked = world.ask(viewer("vlc", None), Overlap::Likely);
+        assert_eq!(world.outcome(asked, None).await.err(), Some(Resource::Link), "a newcomer");
+        assert!(world.fixture.broker.newest_room(&small).is_some());
+        let rest = DeliverySpec::connection(&world.fixture.broker, &world.fixture.title, RATE, LEN);
+        let rest = rest.of_any_title().within_share(&small);
+        assert!(world.fixture.broker.admit_by_free_room(&rest).is_err());
+        assert!(world.fixture.broker.admit_again(&rest).is_ok(), "the stream with the slower pace");
+    });
+}
+
+#[test]
+fn r05_a_refused_request_leaves_all_rooms_that_are_kept_as_they_are() {
+    run(async {
+        let fixture = Fixture::new(ROOM);
+        let [own, other] = ["mpv", "vlc"].map(|agent| viewer(agent, None));
+        let spec = |viewer, rate| {
+            DeliverySpec::connection(&fixture.broker, &fixture.title, rate, LEN)
+                .of_any_title()
+                .within_share(viewer)
+        };
+        let Rate { rate, burst, tick } = RATE.expect("it is paced");
+        let of = |factor| Some(Rate { rate: BitRate(factor * rate.0), burst, tick });
+        let _other = fixture.broker.admit(&spec(&other, RATE)).expect("room");
+        let rooms = [None, RATE].map(|rate| fixture.broker.admit(&spec(&own, rate)).expect("room"));
+        rooms.into_iter().for_each(|room| leave(&fixture, room));
+        let before = fixture.broker.levels();
+        assert!(fixture.broker.admit(&spec(&own, of(3))).is_err(), "more than there is");
+        assert_eq!(fixture.broker.levels(), before);
+        assert_eq!(fixture.broker.streams(), 3);
+        // Until the same time.
+        advance(Duration::from_millis(1500)).await;
+        assert!(fixture.broker.admit(&spec(&own, of(3))).is_err());
+        let two = fixture.broker.admit(&spec(&other, RATE)).expect("the third of three");
+        let seeks = fixture.broker.admit(&spec(&own, RATE)).expect("in the second of its rooms");
+        drop((two, seeks));
+        vacated(&fixture, &spec(&own, RATE));
+        assert!(fixture.broker.admit(&spec(&own, of(3))).is_err());
+        advance(Duration::from_millis(2100)).await;
+        assert_eq!(fixture.broker.streams(), 1);
+        let all = fixture.broker.levels();
+        assert!(all.iter().all(|level| level.resource != Resource::Link || level.used == rate.0));
+    });
+}
+
+#[test]
+fn r05_a_longer_burst_does_not_cost_a_viewer_of_a_title_in_memory_its_envelope() {
+    let mut fixture = Fixture::new(100);
+    let file = std::fs::File::create(fixture.dir.path().join("b.ts")).expect("a title");
+    file.set_len(64 << 20).expect("it is sparse");
+    let title = open_title(fixture.dir.path(), "/b.ts");
+    let Rate { rate, tick, .. } = RATE.expect("it is paced");
+    // A minute at the rate, and one at a tenth of it.
+    let line = [(0, 0), (7_500_000, 60), (8_250_000, 120)];
+    let line = line.map(|(bytes, at)| (Bytes(bytes), MediaTime(at * 27_000_000)));
+    let line = Polyline::through(&line).expect("a line");
+    let of_burst = |broker: &Broker, blocks: u64| {
+        let rate = Some(Rate { rate, burst: Bytes(blocks * 256 * KIB), tick });
+        DeliverySpec::connection(broker, &title, rate, line.len()).by_line(broker, &line)
+    };
+    let admit = |broker: &Broker| {
+        let specs = [of_burst(broker, 12).with_spare_memory(), of_burst(broker, 1)];
+        match broker.admit_or_succeed(&specs, Overlap::Likely) {
+            Ok(Admission::Granted(nth, grant)) => (nth, grant),
+            _ => panic!("it fits"),
+        }
+    };
+    let broker = fixture.broker.clone();
+    let viewers = [admit(&broker), admit(&broker)];
+    let Some(Command::Pin(pin)) = fixture.commands.pop() else { panic!("nothing is pinned") };
+    assert_eq!(viewers.each_ref().map(|(nth, _)| *nth), [0, 0], "while it is read");
+    fixture.report(Report::Pinned { stream: pin.stream });
+    assert_eq!(admit(&broker).0, 1);
 }
