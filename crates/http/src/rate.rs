@@ -606,7 +606,7 @@ mod tests {
         #[test]
         fn r01_a_player_never_waits_whatever_the_phase_of_its_ticks(
             scenes in vec((1_u64..120_000, 1_usize..80), 1..12),
-            from in 0_usize..200, first in 0_u64..30, slot in 1_u64..30, is_seek: bool,
+            from in 0_usize..200, first in 0_u64..30, slot in 1_u64..30, is_whole: bool,
         ) {
             let scene = |(size, count)| {
                 (0..count as u64).map(move |nth| size + size * (nth % 7) / 9)
@@ -624,13 +624,13 @@ mod tests {
             let part = whole.part(before.iter().sum()..len).unwrap();
             let mut limits = limits();
             limits.title.start_burst = SECOND;
-            let limits = if is_seek { limits.of_seek().unwrap() } else { limits };
+            let limits = if is_whole { limits.of_whole_buffer().unwrap() } else { limits };
             let mean = BitRate(len * 8 / (whole.duration().0 / 27_000_000 + 1));
             let own = TitleRate { rate: mean, head: Bytes(0) };
             let pace = pace(RateRequest::Title, Some(own), &limits).unwrap();
             let planned = following(pace, mean, &part, &limits);
-            // The burst of a seek fills the buffer of a player: a smaller one does as well.
-            let smallest = if is_seek { Nanos(0) } else { limits.player_buffer };
+            // A burst of the whole buffer serves players that hold less, too.
+            let smallest = if is_whole { Nanos(0) } else { limits.player_buffer };
             for buffer in [smallest, limits.player_buffer] {
                 let stood = stood_still(&planned, frames, buffer);
                 prop_assert!(stood < Nanos::from_micros(10), "{stood} with {buffer}, {planned:?}");

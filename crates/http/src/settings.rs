@@ -102,16 +102,18 @@ pub struct RateClass {
     pub client_share: ClientShare,
 }
 
-/// Longest burst of a seek. Access points are seldom further apart: the encoder x264 makes one at
-/// least each 250 video frames.
-const SEEK_BURST_MAX: Nanos = Nanos(10 * SECOND.0);
+/// Longest burst of a player's whole buffer. Access points are seldom further apart: the encoder
+/// x264 makes one at least each 250 video frames.
+const WHOLE_BURST_MAX: Nanos = Nanos(10 * SECOND.0);
 
 impl Rate {
-    /// The limits of a seek while memory is spare: at once comes what a player may hold. Its target
-    /// lies behind an access point, and most players decode from there and then fill a reserve.
-    /// `None` if that is no more than for other requests, or if nothing comes at once.
-    pub fn of_seek(&self) -> Option<Self> {
-        let start_burst = self.player_buffer.min(SEEK_BURST_MAX);
+    /// The limits while memory is spare, for a seek and for the beginning of a title of a variable
+    /// rate: at once comes what a player may hold. The target of a seek lies behind an access
+    /// point, and most players decode from there and then fill a reserve. At a variable rate, a
+    /// player that begins with less than it may hold relies on what comes meanwhile. `None` if that
+    /// is no more than the start burst, or if nothing comes at once.
+    pub fn of_whole_buffer(&self) -> Option<Self> {
+        let start_burst = self.player_buffer.min(WHOLE_BURST_MAX);
         let is_more = (Nanos(1)..start_burst).contains(&self.title.start_burst);
         is_more.then(|| Self { title: RateClass { start_burst, ..self.title }, ..self.clone() })
     }
@@ -404,7 +406,8 @@ mod tests {
         let of = |start_burst, player_buffer| {
             let mut rate = Rate { player_buffer, ..Rate::default() };
             rate.title.start_burst = start_burst;
-            rate.of_seek().map(|seek| (seek.title.start_burst, seek.title.tick == rate.title.tick))
+            let whole = rate.of_whole_buffer()?;
+            Some((whole.title.start_burst, whole.title.tick == rate.title.tick))
         };
         let [one, two] = [SECOND, SECOND.times(2)];
         assert_eq!(of(one, two), Some((two, true)));

@@ -139,14 +139,17 @@ pub(super) async fn answer(
     let (paces, renewal) = match (segment, media, &parts[..]) {
         (Some(segment), ..) => (segment.paces(&store.rates), None),
         (None, Some(media), [(_, part)]) => {
-            let seek = is_seek.then(|| store.rates.of_seek()).flatten().and_then(|limits| {
+            let plays = is_part || plays_range != Some(false);
+            let whole = plays.then(|| store.rates.of_whole_buffer()).flatten().and_then(|limits| {
                 let pace = rate::pace(requested, own, &limits).ok()?;
                 Some((pace, limits))
             });
-            let paces = seek.into_iter().chain([(pace, store.rates.clone())]).collect();
+            let paces = whole.into_iter().chain([(pace, store.rates.clone())]).collect();
             let followed =
                 follow_content(&store.catalogue, &title, path, &media, part.clone(), paces).await;
-            let (planned, exactness) = followed;
+            let (mut planned, exactness) = followed;
+            // From its beginning a title of a constant rate needs no more than its start burst.
+            planned.retain(|pace| is_seek || pace.plan.is_some() || !pace.takes_spare);
             let reason = match exactness {
                 Exactness::Estimate => RenewalReason::Index,
                 _ => RenewalReason::Room,

@@ -3,8 +3,8 @@
 //! Promise: a stream is ended for its successor only if its client has closed the connection, or if
 //! both streams have the id of one session. No other stream ends, and none is late: the successor
 //! begins when the stream before has retired, with its promise returned under the same lock. Every
-//! wait has a bound ([`OPEN_MAX`], [`CLOSED_MAX`], [`RETIRE_MAX`]), and so has the number of waits. A
-//! request that may have a slower pace waits no longer than [`SLOWER_AFTER`] before it has one.
+//! wait has a bound ([`OPEN_MAX`], [`CLOSED_MAX`], [`RETIRE_MAX`]), and so has the number of waits.
+//! A request that may have a slower pace waits no longer than [`SLOWER_AFTER`] before it has one.
 
 use std::sync::Arc;
 use std::time::Duration;
