@@ -105,11 +105,13 @@ impl LocalServer {
         loop {
             let mut ready = [PollFd::new(&self.listener, PollFlags::IN)];
             rustix::event::poll(&mut ready, None).ok();
+            // Shut down. A call that does not block would not say so, but that nobody waits.
+            if ready[0].revents().contains(PollFlags::HUP) {
+                return;
+            }
             match rustix::net::accept_with(&self.listener, SocketFlags::CLOEXEC) {
                 Ok(connection) => self.begin(connection),
                 Err(Errno::AGAIN | Errno::CONNABORTED | Errno::INTR) => {}
-                // Shut down.
-                Err(Errno::INVAL) => return,
                 Err(error) => {
                     tracing::warn!("cannot accept a local client: {error}");
                     std::thread::sleep(PAUSE);

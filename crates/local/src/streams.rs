@@ -371,7 +371,6 @@ static SESSIONS: AtomicU64 = AtomicU64::new(SESSION_FIRST);
 /// Far from the numbers of other sessions, which are random.
 const SESSION_FIRST: u64 = 0x7a61_6c6c_0000_0000;
 
-
 #[cfg(test)]
 mod tests {
     use tactus_core::datagrams::Framing;

@@ -107,6 +107,26 @@ impl Served {
 }
 
 #[test]
+fn a_signal_ends_the_server_before_and_while_programs_are_connected() {
+    let _turn = turn();
+    for is_connected in [false, true] {
+        let mut served = serve();
+        let _client = is_connected.then(|| Raw::connect(&served.socket));
+        let pid = rustix::process::Pid::from_child(&served.process.0);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it runs");
+        let until = Instant::now() + PATIENCE;
+        let status = loop {
+            if let Some(status) = served.process.0.try_wait().expect("its state") {
+                break status;
+            }
+            assert!(Instant::now() < until, "it does not end");
+            std::thread::sleep(Duration::from_millis(10));
+        };
+        assert!(status.success(), "{status}");
+    }
+}
+
+#[test]
 fn a_program_reads_titles_through_shared_memory() {
     let _turn = turn();
     let served = serve();
