@@ -111,6 +111,7 @@ impl FileServer {
                 assert!(row.is_none(), "a slot is given away once");
                 *row = Some(Entry::new(client, held));
                 self.active.push(index);
+                self.counters.clients.set(self.active.len() as u64);
             }
             LocalCommand::Open { client, handle, origin } => {
                 let row = &mut self.entry(client).client.handles[handle as usize];
@@ -137,7 +138,6 @@ impl FileServer {
                 self.detach_if_done(client.index);
             }
         }
-        self.counters.clients.set(self.active.len() as u64);
     }
 
     fn entry(&mut self, client: ClientId) -> &mut Entry {
@@ -169,6 +169,7 @@ impl FileServer {
         let entry = self.clients[usize::from(index)].take().expect("it was just there");
         self.spare.push(entry.held);
         self.active.retain(|&active| active != index);
+        self.counters.clients.set(self.active.len() as u64);
         self.report(LocalReport::Detached(entry.client));
     }
 

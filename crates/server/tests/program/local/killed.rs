@@ -193,7 +193,7 @@ fn l04_a_thousand_killed_programs_leave_nothing_behind() {
     });
     // Most of them had begun.
     let requests = served.metric("tactus_local_requests_total{valid=\"yes\"}");
-    assert!(requests > 5 * KILLS, "{requests} requests");
+    assert!(requests > KILLS, "{requests} requests");
     served.wait_until_nobody_is_left();
     let until = Instant::now() + PATIENCE;
     loop {
