@@ -75,7 +75,7 @@ impl Words {
         Self { mapping: bytes::Range::of(memory, 0) }
     }
 
-    #[cfg(loom)]
+    #[cfg(all(test, loom))]
     fn zeroed(count: usize) -> Self {
         Self { words: Arc::new((0..count).map(|_| AtomicU64::new(0)).collect()) }
     }

@@ -173,7 +173,7 @@ impl Succession {
     }
 
     /// Waits for the room, and takes it for the first of `specs` that fits. A viewer whose room has
-    /// been kept, or that returns, has a slower pace if that takes longer than [`SLOWER_AFTER`].
+    /// been kept, or that returns, has a slower pace if that takes longer than a tenth of a second.
     ///
     /// # Errors
     /// [`Refusal`] names the short resource, if no stream of the viewer has ended or the new one
