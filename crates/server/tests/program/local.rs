@@ -111,6 +111,7 @@ fn a_signal_ends_the_server_before_and_while_programs_are_connected() {
     let _turn = turn();
     for is_connected in [false, true] {
         let mut served = serve();
+        assert_eq!(served.metric("tactus_local_clients"), 0, "it answers");
         let _client = is_connected.then(|| Raw::connect(&served.socket));
         let pid = rustix::process::Pid::from_child(&served.process.0);
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it runs");
