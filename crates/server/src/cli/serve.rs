@@ -266,6 +266,11 @@ pub(super) fn run(
         unix,
         admin_unix,
     };
+    // Whoever reads the addresses may end the program from then on.
+    let end = {
+        let _within = runtime.enter();
+        self::signals()?
+    };
     announce(&volumes, &served, opened_by.as_deref());
     // With principals the cause is a volume, which the log has named.
     let wants_uploads = volumes.iter().any(|volume| volume.uploads);
@@ -292,10 +297,7 @@ pub(super) fn run(
         ));
     }
     greet(&served);
-    runtime.block_on(async {
-        let end = self::signals()?;
-        server.serve(end, signals).await
-    })?;
+    runtime.block_on(server.serve(end, signals))?;
     access::close();
     // Pending name lookups are not awaited.
     runtime.shutdown_background();
