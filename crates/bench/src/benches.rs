@@ -4,6 +4,7 @@
 //! still, and compares only values of one round. It publishes one report whatever came out.
 
 mod links;
+mod local_server;
 
 mod admission;
 mod aes67;
@@ -15,6 +16,7 @@ mod http_cold;
 mod http_hot;
 mod measurement;
 mod memory;
+mod mount;
 mod pace_share;
 mod pace_sweep;
 mod price;
@@ -98,6 +100,8 @@ pub enum Bench {
     Seeks(seeks::Options),
     /// What a request of a local program costs, by size, beside a server on a Unix socket.
     Stages(stages::Options),
+    /// The mounted library beside the file system below it and beside the local client.
+    Mount(mount::Options),
     /// One flow of 100 Mbit/s to 10 Gbit/s: evenness against HTB and TBF.
     PaceSweep(Options),
     /// Two outputs of sound in packets of a millisecond beside CPU hogs: lateness, and how far they
@@ -202,6 +206,7 @@ pub fn run_bench(bench: Bench) -> Result<()> {
         Bench::Against(options) => return against::run(options),
         Bench::Seeks(options) => return seeks::run(&options),
         Bench::Stages(options) => return stages::run(&options),
+        Bench::Mount(options) => return mount::run(&options),
         Bench::Limits(options) => (options, limits),
         Bench::HttpCold(options) => (options, http_cold::bench),
         Bench::Price(options) => (options, price::bench),

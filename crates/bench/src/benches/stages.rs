@@ -9,15 +9,14 @@ mod peer;
 mod socket_server;
 mod ways;
 
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::path::PathBuf;
+use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::Result;
 use serde_json::json;
-use tactus_core::units::{KIB, MIB, Nanos};
+use tactus_core::units::{KIB, MIB};
 
+use super::local_server::LocalServer;
 use super::say;
 use crate::report::{Plot, Report, Table, Verdict, number, spread};
 use crate::{interrupt, priority};
@@ -65,7 +64,8 @@ type Figure = fn(&Sample) -> f64;
 pub(super) fn run(options: &Options) -> Result<()> {
     let question = "what does a request of a program on the same machine cost?";
     let mut report = Report::new("stages", question);
-    let served = Served::start(options)?;
+    let place = ("stages", TITLE, SERVER_CORE);
+    let served = LocalServer::start(place, options.tactus.as_deref(), &options.data)?;
     priority::pin(CORE)?;
     let peer = match options.iceoryx2.exists() {
         true => Some(Peer::start(&options.iceoryx2, &served.title)?),
@@ -74,7 +74,7 @@ pub(super) fn run(options: &Options) -> Result<()> {
             None
         }
     };
-    let process = served.process.id();
+    let process = served.id();
     let mut ways = AccessPath::all(&served.socket, &served.title, process, peer)?;
     // By way, then by size.
     let mut samples: Vec<Vec<Vec<Sample>>> = vec![vec![vec![]; SIZES.len()]; ways.len()];
@@ -200,69 +200,5 @@ fn short(size: u64) -> String {
         MIB.. => format!("{} MiB", size / MIB),
         KIB.. => format!("{} KiB", size / KIB),
         _ => format!("{size} B"),
-    }
-}
-
-/// A running server with one title.
-struct Served {
-    process: Child,
-    socket: PathBuf,
-    title: PathBuf,
-    _place: tempfile::TempDir,
-}
-
-impl Served {
-    fn start(options: &Options) -> Result<Self> {
-        let folder = options.data.join("stages");
-        fs::create_dir_all(&folder)?;
-        let folder = folder.canonicalize()?;
-        let title = folder.join("stages.bin");
-        if fs::metadata(&title).map_or(0, |found| found.len()) != TITLE {
-            let bytes: Vec<u8> = (0..TITLE).map(|at| (at ^ at >> 8 ^ at >> 16) as u8).collect();
-            fs::write(&title, bytes)?;
-        }
-        let place = tempfile::Builder::new().prefix("tactus-bench-stages-").tempdir()?;
-        let socket = place.path().join("local.sock");
-        let file = place.path().join("tactus.toml");
-        let servers = r#""disk", "block", "delivery", "link""#;
-        let text = format!(
-            "[http]\naddress = \"127.0.0.1:0\"\n[admin]\naddress = \"off\"\n[cores]\n\
-             placement = [{{ cpu = {SERVER_CORE}, servers = [{servers}] }}]\n[local]\n\
-             path = \"{}\"\n[[volume]]\npath = \"{}\"\nmount = \"/\"\n",
-            socket.display(),
-            folder.display()
-        );
-        fs::write(&file, text)?;
-        let tactus = match &options.tactus {
-            Some(path) => path.canonicalize()?,
-            None => std::env::current_exe()?.with_file_name("tactus"),
-        };
-        let mut command = Command::new(tactus);
-        command.arg("serve").arg("--config").arg(&file).stdout(Stdio::null()).stderr(Stdio::null());
-        let process = command.spawn().context("the server does not start")?;
-        let mut served = Self { process, socket, title, _place: place };
-        served.wait()?;
-        Ok(served)
-    }
-
-    fn wait(&mut self) -> Result<()> {
-        let until = Instant::now() + Duration::from_secs(60);
-        while !Path::exists(&self.socket) {
-            if let Some(status) = self.process.try_wait()? {
-                bail!("the server has ended: {status}");
-            }
-            if Instant::now() > until {
-                bail!("the server does not listen");
-            }
-            crate::clock::sleep(Nanos::from_millis(20));
-        }
-        Ok(())
-    }
-}
-
-impl Drop for Served {
-    fn drop(&mut self) {
-        self.process.kill().ok();
-        self.process.wait().ok();
     }
 }
