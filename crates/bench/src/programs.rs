@@ -40,7 +40,7 @@ struct Shared {
     failed: AtomicU64,
 }
 
-/// What they have done.
+/// The number of their reads, bytes, writes of rubbish, connections and failures.
 #[derive(Clone, Copy, Debug)]
 pub struct Work {
     reads: u64,

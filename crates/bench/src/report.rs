@@ -18,7 +18,7 @@ use serde::Serialize;
 
 use crate::machine::{self, Machine};
 use crate::priority;
-use crate::spread::Spread;
+use crate::spread::{Spread, quantile};
 
 /// Everything about one bench.
 #[derive(Clone, Debug, Serialize)]
@@ -75,6 +75,23 @@ pub struct Verdict {
     pub push: String,
     /// Whether it does.
     pub pushed: Option<bool>,
+}
+
+impl Verdict {
+    /// Judges the median of `measured` by what it must reach and what to push to; `is_most` says
+    /// that these are upper bounds.
+    pub fn of(figure: &str, measured: &[f64], (must, push): (f64, f64), is_most: bool) -> Self {
+        let median = quantile(&mut measured.to_vec(), 0.5).unwrap_or(f64::NAN);
+        let reached = |goal: f64| if is_most { median <= goal } else { median >= goal };
+        Self {
+            figure: figure.into(),
+            measured: spread(measured),
+            must: number(must),
+            reached: Some(reached(must)),
+            push: number(push),
+            pushed: Some(reached(push)),
+        }
+    }
 }
 
 /// A table; the first column names the row.

@@ -1,4 +1,4 @@
-// Stores what comes from standard input as a title.
+// Stores standard input as a title.
 
 #include <stdio.h>
 #include <stdlib.h>

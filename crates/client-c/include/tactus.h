@@ -378,7 +378,7 @@ int tactus_sync(const tactus_writer *writer);
 // `writer` is from tactus_create() and not used afterwards.
 int tactus_publish(tactus_writer *writer, int64_t modified_ns);
 
-// Ends a writer. What it has not published is dropped; when this returns, its space is free again.
+// Ends a writer and drops an unpublished title. Its space is free when this returns.
 // Null is ignored.
 //
 // # Safety

@@ -195,7 +195,7 @@ pub unsafe extern "C" fn tactus_stream_seek(stream: *mut TactusStream, to: u64) 
 const TOO_MUCH: Error = Error::with_errno(EINVAL, "only bytes that have come can be consumed");
 
 /// # Safety
-/// `pointer` is null, or valid and used by nobody else for as long as the result is used.
+/// `pointer` is null or valid. Nobody else uses it while the result lives.
 unsafe fn of_mut<'a, T>(pointer: *mut T) -> Result<&'a mut T, Error> {
     // SAFETY: as the caller promises.
     unsafe { pointer.as_mut() }.ok_or(NULL)

@@ -116,7 +116,7 @@ pub unsafe extern "C" fn tactus_publish(writer: *mut TactusWriter, modified_ns: 
     status(writer.0.publish_at(modified_ns))
 }
 
-/// Ends a writer. What it has not published is dropped; when this returns, its space is free again.
+/// Ends a writer and drops an unpublished title. Its space is free when this returns.
 /// Null is ignored.
 ///
 /// # Safety

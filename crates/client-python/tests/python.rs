@@ -1,4 +1,4 @@
-//! The wheel is complete, and Python programs read titles with what it installs.
+//! The wheel has all its files, and Python programs read titles with the installed package.
 
 #![allow(clippy::unwrap_used, reason = "a test fails with a panic")]
 

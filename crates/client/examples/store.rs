@@ -1,4 +1,4 @@
-//! Stores what comes from standard input as a title.
+//! Stores standard input as a title.
 
 use std::io::Read;
 

@@ -438,7 +438,7 @@ impl Connection {
         }
     }
 
-    /// Sends a message whose reply nobody waits for: that a title, a stream or a writer has ended.
+    /// Tells the server that a title, a stream or a writer has ended. Does not wait for the reply.
     pub(crate) fn tell(&self, request: &protocol::Request) {
         let mut names = self.names();
         // A server that has gone has closed everything.

@@ -86,7 +86,7 @@ pub enum Request {
         /// What may have the name already, at the beginning and when it is published.
         replace: Replace,
     },
-    /// Ends a writer. What it has not published is dropped. Answered by [`Reply::Closed`].
+    /// Ends a writer and drops an unpublished title. Answered by [`Reply::Closed`].
     Abandon {
         /// The number from [`Reply::Created`].
         writer: u32,

@@ -41,8 +41,8 @@ enum Company {
 }
 
 impl Company {
-    /// The folder of the titles, and their number. Programs contend for the core that sends, so
-    /// their titles are in memory: the noise of a disk would hide what they do.
+    /// The folder of the titles, and their number. The titles of programs are in memory: the disk
+    /// would add more noise to the sending core than the programs do.
     fn titles(self) -> (&'static str, usize) {
         match self {
             Self::Hogs => ("cold", STREAMS),

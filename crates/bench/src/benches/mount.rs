@@ -21,7 +21,7 @@ use super::local_server::{self, LocalServer};
 use super::say;
 use crate::interrupt;
 use crate::random::Random;
-use crate::report::{Report, Table, Verdict, number, spread};
+use crate::report::{Report, Table, Verdict, spread};
 
 /// What the command line says.
 #[derive(Clone, Debug, clap::Args)]
@@ -285,17 +285,7 @@ fn summarise(
         ("paced read: largest error of the rate over a second, %", vec![worst], 0.1, 0.1, true),
     ];
     for (figure, measured, must, push, is_most) in all {
-        let mut values = measured.clone();
-        let median = crate::spread::quantile(&mut values, 0.5).unwrap_or(f64::NAN);
-        let reached = |goal: f64| if is_most { median <= goal } else { median >= goal };
-        report.verdicts.push(Verdict {
-            figure: figure.into(),
-            measured: spread(&measured),
-            must: number(must),
-            reached: Some(reached(must)),
-            push: number(push),
-            pushed: Some(reached(push)),
-        });
+        report.verdicts.push(Verdict::of(figure, &measured, (must, push), is_most));
     }
 }
 

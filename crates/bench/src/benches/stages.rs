@@ -18,7 +18,7 @@ use tactus_core::units::{KIB, MIB};
 
 use super::local_server::LocalServer;
 use super::say;
-use crate::report::{Plot, Report, Table, Verdict, number, spread};
+use crate::report::{Plot, Report, Table, Verdict, spread};
 use crate::{interrupt, priority};
 use peer::Peer;
 use ways::{AccessPath, Sample};
@@ -172,17 +172,7 @@ fn judge(ways: &[AccessPath], samples: &[Vec<Vec<Sample>>], report: &mut Report)
         all.push(("the ring against iceoryx2, 4 KiB: time", of_peer, 1.0, 0.5, true));
     }
     for (figure, measured, must, push, is_most) in all {
-        let mut values = measured.clone();
-        let median = crate::spread::quantile(&mut values, 0.5).unwrap_or(f64::NAN);
-        let reached = |goal: f64| if is_most { median <= goal } else { median >= goal };
-        report.verdicts.push(Verdict {
-            figure: figure.into(),
-            measured: spread(&measured),
-            must: number(must),
-            reached: Some(reached(must)),
-            push: number(push),
-            pushed: Some(reached(push)),
-        });
+        report.verdicts.push(Verdict::of(figure, &measured, (must, push), is_most));
     }
     let mut table = Table::new("time for 200 KB in all, us", &["way", "512 B", "4 KiB", "16 KiB"]);
     for (nth, way) in ways.iter().enumerate() {
