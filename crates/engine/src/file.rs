@@ -21,7 +21,7 @@ use tactus_ring::spsc::{Consumer, Producer};
 
 use crate::counters::FileCounters;
 use crate::egress::Memory;
-use crate::file::attention::Attention;
+use crate::file::attention::{APPROACH, Attention};
 use crate::file::client::{ClientLease, Entry, Pending, Progress};
 use crate::internal::{BlockRequest, FromBlock, Round, ToBlock};
 use crate::message::local::Handle;
@@ -51,6 +51,8 @@ pub struct FileServer {
     is_awake: bool,
     /// The time of the earliest answer that waits for its time.
     next_answer: Option<MonoTime>,
+    /// A turn without sleep follows, because a moment is near.
+    is_near: bool,
     /// The last turn has left something to do.
     has_work: bool,
     counters: Arc<FileCounters>,
@@ -97,6 +99,7 @@ impl FileServer {
             attention: Attention::default(),
             is_awake: false,
             next_answer: None,
+            is_near: false,
             has_work: false,
             counters: parts.counters,
         }
@@ -460,6 +463,7 @@ impl Server for FileServer {
         }
         if self.active.is_empty() {
             (self.is_awake, self.has_work, self.next_answer) = (false, false, None);
+            self.is_near = false;
             return any;
         }
         (self.has_work, self.next_answer) = (false, None);
@@ -484,6 +488,7 @@ impl Server for FileServer {
             (false, false) if is_asked => is_asked |= self.fall_asleep(now),
             _ => {}
         }
+        self.is_near = self.attention.approaches(now, self.next_answer);
         self.commit();
         // Requests may be left in the rings, for which no client rings again.
         self.has_work |= is_asked;
@@ -491,11 +496,16 @@ impl Server for FileServer {
     }
 
     fn poll_timeout(&self, now: MonoTime) -> Option<MonoTime> {
-        if self.is_awake {
+        if self.is_awake || self.is_near {
             return Some(now);
         }
         let resumed = self.has_work.then(|| self.attention.resumed(now));
-        resumed.into_iter().chain(self.next_answer).min()
+        // A little before a moment, unless the time for such waits is used up.
+        let next = self.next_answer.map(|next| match next > now + APPROACH {
+            true => next.before(APPROACH),
+            false => next,
+        });
+        resumed.into_iter().chain(next).min()
     }
 }
 

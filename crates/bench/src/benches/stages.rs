@@ -7,6 +7,7 @@
 
 mod peer;
 mod socket_server;
+mod timed;
 mod ways;
 
 use std::path::PathBuf;
@@ -18,6 +19,7 @@ use tactus_core::units::{KIB, MIB};
 
 use super::local_server::LocalServer;
 use super::say;
+use crate::random::Random;
 use crate::report::{Plot, Report, Table, Verdict, spread};
 use crate::{interrupt, priority};
 use peer::Peer;
@@ -88,11 +90,26 @@ pub(super) fn run(options: &Options) -> Result<()> {
         }
     }
     summarise(&ways, &samples, &mut report);
+    drop(ways);
+    let mut random = Random::new(11);
+    let mut rounds = vec![];
+    for round in 1..=options.rounds {
+        say(&format!("timed requests, round {round} of {}", options.rounds));
+        interrupt::check()?;
+        rounds.push(timed::measure(&served.socket, &served.title, &mut random)?);
+    }
+    timed::summarise(&rounds, &mut report);
     report.method.push(
         "A way reads at random multiples of the size out of a title of 64 MiB, all of it in \
          memory, one request after the other, and reads the first and the last byte of each \
          reply. CPU is the run time of the program's thread and of all threads of the server, by \
          the scheduler."
+            .into(),
+    );
+    report.method.push(
+        "A timed request reads 4 KiB of a title in memory 1 to 4 ms after it was submitted. The \
+         server sleeps until shortly before, and the program until its answer or not at all. The \
+         effect is by the server's clock, *seen* by the program's."
             .into(),
     );
     report.publish(&options.out)?;

@@ -1,0 +1,123 @@
+//! Requests with a moment: how much later than their moment they take effect, and are seen.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::json;
+use tactus_client::{Client, Nanos, ReadRequest, Title, now};
+use tactus_core::units::KIB;
+
+use super::{SERVER_CORE, TITLE};
+use crate::hogs::Hogs;
+use crate::random::Random;
+use crate::report::{Report, Table, Verdict, spread};
+use crate::spread::quantile;
+
+/// Requests of a run.
+const REQUESTS: usize = 1000;
+/// How far ahead their moments are, in microseconds: the server sleeps meanwhile.
+const AHEAD: std::ops::Range<u64> = 1_000..4_000;
+const LEN: u64 = 4 * KIB;
+
+/// How a run is made.
+#[derive(Clone, Copy)]
+struct TimedSetup {
+    name: &'static str,
+    /// The program looks for the answer without sleep.
+    awake: bool,
+    /// Programs that never rest on the core of the server.
+    hogs: usize,
+}
+
+const WAYS: [TimedSetup; 3] = [
+    TimedSetup { name: "program asleep", awake: false, hogs: 0 },
+    TimedSetup { name: "program awake", awake: true, hogs: 0 },
+    TimedSetup { name: "program asleep, a hog on the core of the server", awake: false, hogs: 1 },
+];
+
+/// Errors of one run, in microseconds.
+struct Run {
+    /// When the server says that it took effect.
+    effect: Vec<f64>,
+    /// When the program saw the answer.
+    seen: Vec<f64>,
+}
+
+/// One run of each way.
+pub(super) struct Round([Run; WAYS.len()]);
+
+/// One kind of error.
+type Kind = fn(&Run) -> &[f64];
+
+const KINDS: [(&str, Kind); 2] = [("effect", |run| &run.effect), ("seen", |run| &run.seen)];
+
+/// Reads 4 KiB of a title in memory again and again, each at a moment.
+pub(super) fn measure(socket: &Path, file: &Path, random: &mut Random) -> Result<Round> {
+    let name = file.file_name().and_then(|name| name.to_str()).context("a name")?;
+    let client = Client::connect(socket)?;
+    let title = client.open(&format!("/{name}"))?;
+    let map = title.map()?;
+    let mut run = |way: TimedSetup| measure_way(&client, &title, way, random);
+    let [asleep, awake, beside] = WAYS;
+    let round = Round([run(asleep)?, run(awake)?, run(beside)?]);
+    drop(map);
+    Ok(round)
+}
+
+fn measure_way(
+    client: &Client,
+    title: &Title,
+    way: TimedSetup,
+    random: &mut Random,
+) -> Result<Run> {
+    let _hogs = Hogs::start(SERVER_CORE, way.hogs)?;
+    let mut run = Run { effect: vec![], seen: vec![] };
+    for _ in 0..REQUESTS {
+        let first = random.next() % (TITLE / LEN) * LEN;
+        let ahead = AHEAD.start + random.next() % (AHEAD.end - AHEAD.start);
+        let when = now() + Nanos::from_micros(ahead);
+        let buffer = client.buffer(LEN as usize)?;
+        client.submit(ReadRequest::new(title, first, buffer).at(when))?;
+        let done = loop {
+            if let Some(done) = client.poll() {
+                break done;
+            }
+            if !way.awake {
+                break client.wait(None)?.context("one request is under way")?;
+            }
+            std::hint::spin_loop();
+        };
+        let seen = now();
+        ensure!(done.bytes()?.len() as u64 == LEN && done.at >= when, "it is not as requested");
+        run.effect.push(done.at.since(when).0 as f64 / 1e3);
+        run.seen.push(seen.since(when).0 as f64 / 1e3);
+    }
+    Ok(run)
+}
+
+/// The figures of all rounds.
+pub(super) fn summarise(rounds: &[Round], report: &mut Report) {
+    const QUANTILES: [(&str, f64); 4] =
+        [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999), ("highest", 1.0)];
+    let at = |values: &[f64], q| quantile(&mut values.to_vec(), q).unwrap_or(f64::NAN);
+    let each = |way: usize, of: Kind, q| -> Vec<f64> {
+        rounds.iter().map(|round| at(of(&round.0[way]), q)).collect()
+    };
+    let head = ["", "p50", "p99", "p99.9", "highest"];
+    let mut table = Table::new("later than the moment of a request, us", &head);
+    for (way, TimedSetup { name, .. }) in WAYS.iter().enumerate() {
+        for (kind, of) in KINDS {
+            let cells = QUANTILES.iter().map(|&(_, q)| spread(&each(way, of, q)));
+            table.row([format!("{name}: {kind}")].into_iter().chain(cells).collect());
+            report.runs.push(json!({
+                "way": format!("timed, {name}"), "error": kind, "p99_us": each(way, of, 0.99),
+            }));
+        }
+    }
+    report.tables.push(table);
+    let effect = |way| each(way, KINDS[0].1, 0.99);
+    let (figure, goals) = ("timed requests: error p99 of the effect", (200.0, 50.0));
+    let beside = format!("{figure} beside a hog, us");
+    report.verdicts.push(Verdict::of(&format!("{figure}, us"), &effect(0), goals, true));
+    report.verdicts.push(Verdict::of(&beside, &effect(2), goals, true));
+}
