@@ -1,30 +1,33 @@
 //! Channels: from the configuration and a disk to datagrams on the loopback.
 
+#[path = "station/fixture.rs"]
+mod fixture;
 #[path = "channels/framings.rs"]
 mod framings;
+#[path = "station/until.rs"]
+mod until;
 #[path = "channels/versions.rs"]
 mod versions;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dvb_conformance::{ConformanceMonitor, Indicator};
-use tactus_control::engine::{self, Engine};
-use tactus_control::settings::{EngineSettings, Sendfile, Volume};
+use tactus_control::settings::Sendfile;
 use tactus_core::rtp::{self, rtcp};
 use tactus_core::ts::{Continuity, PACKET, PCR_BYTE, Packet, Pcr};
-use tactus_core::units::{Bytes, MIB, MediaTime, SECOND, WallTime};
+use tactus_core::units::{MediaTime, SECOND, WallTime};
 use tactus_engine::message::VolumeId;
-use tactus_media::{probe, sample};
-use tactus_notation::Auto;
+use tactus_media::sample;
 use tactus_playout::channel::{Channel, ScheduledTime};
-use tactus_playout::channels::{ChannelSettings, Channels, OrderError, State, Status};
-use tactus_storage::catalogue::{Catalogue, CatalogueRules};
+use tactus_playout::channels::{OrderError, State, Status};
 use tactus_sys::clock;
 use tactus_sys::udp_input::{InputOptions, UdpInput};
 use tactus_testkit::namespace;
+
+use fixture::fixture;
+use until::until;
 
 /// Longer than anything takes on a slow machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -47,40 +50,6 @@ fn take(inbox: &mut UdpInput, count: usize) -> Vec<Vec<u8>> {
     }
     assert_eq!(inbox.dropped().expect("it is counted"), 0);
     came
-}
-
-struct Fixture {
-    engine: Engine,
-    catalogue: Arc<Catalogue>,
-    settings: ChannelSettings,
-}
-
-/// `channels` is text with tables `[[channel]]`.
-fn fixture(dir: &Path, sendfile: Sendfile, channels: &str) -> Fixture {
-    let volume = Volume { sendfile, ..Volume::new(dir.into()) };
-    let mut engine = EngineSettings { volumes: vec![volume], ..EngineSettings::default() };
-    engine.memory.arena = Auto::Set(Bytes(32 * MIB));
-    engine.sends_datagrams = true;
-    let rules = CatalogueRules { probe: probe::probe, ..CatalogueRules::default() };
-    let catalogue = Arc::new(Catalogue::new(dir, rules).expect("a volume"));
-    let engine = engine::start(&engine).expect("the engine starts");
-    assert_eq!(engine.volumes[0].sendfile(), sendfile == Sendfile::On, "{:?}", engine.degraded);
-    let channels = channels.split("[[channel]]\n").filter(|table| !table.is_empty());
-    let channels = channels.map(|table| Channel::parse(table).expect("a channel")).collect();
-    let settings = ChannelSettings { channels, ..ChannelSettings::default() };
-    Fixture { engine, catalogue, settings }
-}
-
-async fn until(channels: &Channels, name: &str, is_so: impl Fn(&Status) -> bool) -> Status {
-    let end = Instant::now() + PATIENCE;
-    loop {
-        let status = channels.one(name).expect("it is configured");
-        if is_so(&status) {
-            return status;
-        }
-        assert!(Instant::now() < end, "{status:?}");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
 }
 
 /// What RTP packets carry, which must follow each other.
@@ -170,8 +139,7 @@ async fn what_repeats_is_one_clean_stream_and_null_packets_make_a_constant_rate(
     );
     for sendfile in [Sendfile::Off, Sendfile::On] {
         let fixture = fixture(dir.path(), sendfile, &channels);
-        let channels =
-            Channels::begin(&fixture.settings, &fixture.catalogue, &fixture.engine.broker);
+        let channels = fixture.begin();
         for name in ["loops", "varies", "stuffed"] {
             until(&channels, name, |status| status.state == State::Running).await;
         }
@@ -253,8 +221,7 @@ async fn a_title_leaves_by_its_own_clock_and_begins_again_after_its_end() {
             to(&once),
         );
         let fixture = fixture(dir.path(), sendfile, &channels);
-        let channels =
-            Channels::begin(&fixture.settings, &fixture.catalogue, &fixture.engine.broker);
+        let channels = fixture.begin();
         let waits = until(&channels, "none", |status| status.reason.is_some()).await;
         assert_eq!(waits.state, State::Waiting);
         for name in ["fast", "once"] {
@@ -333,7 +300,7 @@ async fn titles_follow_each_other_in_one_session_with_reports_and_a_goodbye() {
     let channels =
         format!("[[channel]]\nname = \"list\"\nplaylist = \"/all.m3u8\"\nto = \"rtp://{to}\"\n");
     let fixture = fixture(dir.path(), Sendfile::Off, &channels);
-    let channels = Channels::begin(&fixture.settings, &fixture.catalogue, &fixture.engine.broker);
+    let channels = fixture.begin();
     let count = 2 * (a.len().div_ceil(1316) + b.len().div_ceil(1316)) + 5;
     let came = tokio::task::spawn_blocking(move || (take(&mut packets, count), packets));
     let (came, packets) = came.await.expect("all have come");
@@ -386,7 +353,7 @@ async fn channels_come_change_and_go_and_nobody_else_notices() {
         to(&steady),
     );
     let fixture = fixture(dir.path(), Sendfile::Off, &text);
-    let channels = Channels::begin(&fixture.settings, &fixture.catalogue, &fixture.engine.broker);
+    let channels = fixture.begin();
     let of = |keys: &str| {
         let text = format!("name = \"x\"\nto = \"rtp://{changed_to}\"\n{keys}");
         Channel::parse(&text).expect("a channel")
@@ -450,7 +417,7 @@ async fn a_change_near_the_end_of_a_title_leaves_no_gap_as_what_waits_keeps_its_
         Channel::parse(&text).expect("a channel")
     };
     let fixture = fixture(dir.path(), Sendfile::Off, "");
-    let channels = Channels::begin(&fixture.settings, &fixture.catalogue, &fixture.engine.broker);
+    let channels = fixture.begin();
     assert_eq!(channels.set(of("\"/a.ts\", \"/b.ts\"")).await, Ok(true));
     until(&channels, "x", |status| status.next_title.as_deref() == Some("/b.ts")).await;
     // Less than two seconds are left: too few for another one to take the place of the second
@@ -508,7 +475,7 @@ async fn what_has_its_time_comes_at_its_time_though_nothing_is_sent_before() {
     let heard = inbox(Ipv4Addr::LOCALHOST.into());
     let to = heard.address().expect("bound");
     let fixture = fixture(dir.path(), Sendfile::Off, "");
-    let channels = Channels::begin(&fixture.settings, &fixture.catalogue, &fixture.engine.broker);
+    let channels = fixture.begin();
     let text = format!("name = \"x\"\nto = \"udp://{to}\"\ntitle = \"/a.ts\"\nrepeat = false\n");
     let mut channel = Channel::parse(&text).expect("a channel");
     // Neither falls on what is looked for every five seconds.
@@ -536,7 +503,7 @@ async fn nothing_begins_before_its_time_whatever_is_missing_and_what_comes_till_
     let heard = inbox(Ipv4Addr::LOCALHOST.into());
     let to = heard.address().expect("bound");
     let fixture = fixture(dir.path(), Sendfile::Off, "");
-    let channels = Channels::begin(&fixture.settings, &fixture.catalogue, &fixture.engine.broker);
+    let channels = fixture.begin();
     let text = format!(
         "name = \"x\"\nto = \"rtp://{to}\"\nplaylist = [\"/missing.ts\", \"/b.ts\"]\n\
          fill = \"/fill.ts\"\n"
@@ -574,7 +541,7 @@ async fn what_is_sent_again_and_again_makes_way_when_its_list_or_the_fill_is_ano
     let (list, new) = (dir.path().join("list.m3u8"), dir.path().join("new"));
     std::fs::write(&list, "a.ts\n").expect("a list");
     let fixture = fixture(dir.path(), Sendfile::Off, "");
-    let channels = Channels::begin(&fixture.settings, &fixture.catalogue, &fixture.engine.broker);
+    let channels = fixture.begin();
     let of = |keys: &str| {
         let text = format!("name = \"x\"\nto = \"udp://127.0.0.1:9\"\n{keys}");
         Channel::parse(&text).expect("a channel")
@@ -618,7 +585,7 @@ async fn a_skip_leaves_what_is_on_the_air_then_and_nothing_that_comes_later() {
         Channel::parse(&text).expect("a channel")
     };
     let fixture = fixture(dir.path(), Sendfile::Off, "");
-    let channels = Channels::begin(&fixture.settings, &fixture.catalogue, &fixture.engine.broker);
+    let channels = fixture.begin();
     let list = "playlist = [\"/a.ts\", \"/b.ts\", \"/c.ts\", \"/missing.ts\"]";
     assert_eq!(channels.set(of(list)).await, Ok(true));
     let skips = channels.clone();
@@ -653,7 +620,7 @@ async fn a_request_too_many_is_refused_and_all_others_are_kept() {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory on a disk");
     marked(dir.path(), "a.ts", 60, 1);
     let fixture = fixture(dir.path(), Sendfile::Off, "");
-    let channels = Channels::begin(&fixture.settings, &fixture.catalogue, &fixture.engine.broker);
+    let channels = fixture.begin();
     let text = "name = \"x\"\nto = \"udp://127.0.0.1:9\"\nplaylist = [\"/a.ts\", \"/a.ts\"]\n";
     let channel = Channel::parse(text).expect("a channel");
     assert_eq!(channels.set(channel).await, Ok(true));
@@ -691,7 +658,7 @@ async fn channels_of_one_title_read_it_once_whenever_each_has_begun() {
     let [first, second, later] = &texts;
     let fixture =
         fixture(dir.path(), Sendfile::Off, &format!("[[channel]]\n{first}[[channel]]\n{second}"));
-    let channels = Channels::begin(&fixture.settings, &fixture.catalogue, &fixture.engine.broker);
+    let channels = fixture.begin();
     // Two at the same time, and one in the midst of it.
     until(&channels, "c0", |status| status.sent_bytes > title.len() as u64 / 2).await;
     let later = Channel::parse(later).expect("a channel");
@@ -735,7 +702,7 @@ async fn a_channel_that_is_announced_or_not_any_more_goes_on_in_its_session() {
         Channel::parse(&text).expect("a channel")
     };
     let fixture = fixture(dir.path(), Sendfile::Off, "");
-    let channels = Channels::begin(&fixture.settings, &fixture.catalogue, &fixture.engine.broker);
+    let channels = fixture.begin();
     assert_eq!(channels.set(of(false)).await, Ok(true));
     until(&channels, "x", |status| status.sent_bytes > 0).await;
     // Others on this machine may announce theirs: each description has its own number.
@@ -831,7 +798,7 @@ async fn groups_of_any_and_of_one_source_are_reached_as_configured_and_announced
     }
     let wires = [Ipv4Addr::new(239, 255, 7, 1), Ipv4Addr::new(232, 7, 7, 1)].map(on_the_wire);
     let fixture = fixture(dir.path(), Sendfile::Off, &text);
-    let channels = Channels::begin(&fixture.settings, &fixture.catalogue, &fixture.engine.broker);
+    let channels = fixture.begin();
     let came = tokio::task::spawn_blocking(move || {
         let each = inboxes.into_iter().map(|mut inbox| take(&mut inbox, 20)).collect::<Vec<_>>();
         (each, wires.map(|wire| wire.join().expect("a packet")))
@@ -895,6 +862,6 @@ async fn a_channel_to_an_address_of_one_link_goes_by_the_interface_that_it_names
          interface = \"far0\"\n"
     );
     let fixture = fixture(dir.path(), Sendfile::Off, &channels);
-    let _channels = Channels::begin(&fixture.settings, &fixture.catalogue, &fixture.engine.broker);
+    let _channels = fixture.begin();
     assert!(take(&mut inbox, 100).len() >= 100);
 }

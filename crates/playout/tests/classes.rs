@@ -1,6 +1,9 @@
 //! Classes of the link: from the configuration to shares of datagrams, in a network namespace of
 //! its own.
 
+#[path = "station/until.rs"]
+mod until;
+
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::process::Command;
@@ -15,10 +18,12 @@ use tactus_core::units::{BitRate, Bytes, MIB, SECOND};
 use tactus_media::{probe, sample};
 use tactus_notation::Auto;
 use tactus_playout::channel::Channel;
-use tactus_playout::channels::{ChannelSettings, Channels, State, Status};
+use tactus_playout::channels::{ChannelSettings, Channels, State};
 use tactus_storage::catalogue::{Catalogue, CatalogueRules};
 use tactus_sys::udp_input::{InputOptions, UdpInput};
 use tactus_testkit::{DISK_MODEL, namespace};
+
+use until::until;
 
 /// Longer than anything takes on a slow machine.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -37,18 +42,6 @@ fn marked(dir: &Path, mark: u8) {
     let mut title = std::fs::read(&file).expect("a title");
     title.chunks_mut(188).for_each(|packet| packet[187] = mark);
     std::fs::write(&file, &title).expect("a title");
-}
-
-async fn until(channels: &Channels, name: &str, is_so: impl Fn(&Status) -> bool) -> Status {
-    let end = Instant::now() + PATIENCE;
-    loop {
-        let status = channels.one(name).expect("it is configured");
-        if is_so(&status) {
-            return status;
-        }
-        assert!(Instant::now() < end, "{status:?}");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
 }
 
 /// Takes datagrams of all channels until there are `count`; the marks of those, in order.

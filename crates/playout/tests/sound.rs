@@ -1,21 +1,23 @@
 //! Channels with sound: from WAVE files and a disk to RTP on the loopback.
 
+#[path = "station/fixture.rs"]
+mod fixture;
+#[path = "station/until.rs"]
+mod until;
+
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tactus_control::engine::{self, Engine};
-use tactus_control::settings::{EngineSettings, Sendfile, Volume};
+use tactus_control::settings::Sendfile;
 use tactus_core::rtp;
 use tactus_core::sdp::Description;
-use tactus_core::units::{Bytes, MIB};
-use tactus_media::probe;
-use tactus_notation::Auto;
 use tactus_playout::channel::Channel;
-use tactus_playout::channels::{ChannelSettings, Channels, OrderError, State, Status};
-use tactus_storage::catalogue::{Catalogue, CatalogueRules};
+use tactus_playout::channels::{Channels, OrderError, State};
 use tactus_sys::udp_input::{InputOptions, UdpInput};
+
+use fixture::{Fixture, fixture};
+use until::until;
 
 /// Longer than anything takes on a slow machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -102,32 +104,7 @@ fn left_out(packets: &[Packet], all: &[u8]) -> usize {
     left_out
 }
 
-struct Fixture {
-    engine: Engine,
-    catalogue: Arc<Catalogue>,
-    settings: ChannelSettings,
-}
-
-/// `channels` is text with tables `[[channel]]`.
-fn fixture(dir: &Path, sendfile: Sendfile, channels: &str) -> Fixture {
-    let volume = Volume { sendfile, ..Volume::new(dir.into()) };
-    let mut engine = EngineSettings { volumes: vec![volume], ..EngineSettings::default() };
-    engine.memory.arena = Auto::Set(Bytes(32 * MIB));
-    engine.sends_datagrams = true;
-    let rules = CatalogueRules { probe: probe::probe, ..CatalogueRules::default() };
-    let catalogue = Arc::new(Catalogue::new(dir, rules).expect("a volume"));
-    let engine = engine::start(&engine).expect("the engine starts");
-    let channels = channels.split("[[channel]]\n").filter(|table| !table.is_empty());
-    let channels = channels.map(|table| Channel::parse(table).expect("a channel")).collect();
-    let settings = ChannelSettings { channels, ..ChannelSettings::default() };
-    Fixture { engine, catalogue, settings }
-}
-
 impl Fixture {
-    fn begin(&self) -> Channels {
-        Channels::begin(&self.settings, &self.catalogue, &self.engine.broker)
-    }
-
     /// Ends the channels, so that another engine may begin.
     async fn end(self, channels: &Channels) {
         channels.close().await;
@@ -135,18 +112,6 @@ impl Fixture {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         assert_eq!(self.engine.counters.packets.refused.value(), 0);
-    }
-}
-
-async fn until(channels: &Channels, name: &str, is_so: impl Fn(&Status) -> bool) -> Status {
-    let end = Instant::now() + PATIENCE;
-    loop {
-        let status = channels.one(name).expect("it is configured");
-        if is_so(&status) {
-            return status;
-        }
-        assert!(Instant::now() < end, "{status:?}");
-        tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
 

@@ -26,8 +26,7 @@ async fn r10_packets_of_192_and_204_bytes_repeat_as_one_clean_stream_of_plain_pa
             to(&filled),
         );
         let fixture = fixture(dir.path(), sendfile, &channels);
-        let channels =
-            Channels::begin(&fixture.settings, &fixture.catalogue, &fixture.engine.broker);
+        let channels = fixture.begin();
         for name in ["own", "filled"] {
             until(&channels, name, |status| status.state == State::Running).await;
         }

@@ -115,7 +115,7 @@ async fn p02_over_twenty_titles_of_other_programs_each_change_of_tables_counts()
     let mut heard = inbox(Ipv4Addr::LOCALHOST.into());
     let to = heard.address().expect("bound");
     let fixture = fixture(dir.path(), Sendfile::Off, "");
-    let channels = Channels::begin(&fixture.settings, &fixture.catalogue, &fixture.engine.broker);
+    let channels = fixture.begin();
     // A second of a title takes an eighth of a second.
     let text = format!(
         "name = \"x\"\nto = \"udp://{to}\"\nrate = \"30 Mbit/s\"\nplaylist = [{}]\n",
@@ -147,7 +147,7 @@ async fn n12_titles_that_cannot_be_sent_are_refused_before_any_change() {
     std::fs::create_dir(dir.path().join("more")).expect("a directory");
     std::fs::write(dir.path().join("list.m3u8"), "missing.ts\nb.ts\n").expect("a list");
     let fixture = fixture(dir.path(), Sendfile::Off, "");
-    let channels = Channels::begin(&fixture.settings, &fixture.catalogue, &fixture.engine.broker);
+    let channels = fixture.begin();
     let channel = |keys: &str| {
         let text = format!("name = \"x\"\nto = \"udp://127.0.0.1:9\"\n{keys}\n");
         Channel::parse(&text).expect("a channel")
