@@ -188,7 +188,8 @@ fn write_rubbish(shared: &Shared, path: &Path, random: &mut Random) -> Result<()
         // Random words where requests are, then the claim that the ring is full of them, and that
         // all answers were taken.
         for _ in 0..8 {
-            let at = layout::REQUESTS as u64 + random.next() % (layout::DATA as u64 / 8 - 512) * 8;
+            let at =
+                layout::REQUEST_SLOTS as u64 + random.next() % (layout::DATA as u64 / 8 - 512) * 8;
             memory.copy_in(at, &(random.next() >> (random.next() % 64)).to_le_bytes());
         }
         let taken = word(&memory, layout::REQUESTS_TAKEN);

@@ -13,7 +13,7 @@ use crate::connection::{Connection, Read, unexpected};
 use crate::error::{Error, Result};
 use crate::future::RequestFuture;
 use crate::options::{Options, WriteOptions};
-use crate::protocol::{Entry, Replace, Reply, Request, Stat};
+use crate::protocol::{Change, Entry, Replace, Reply, Request, Stat};
 use crate::stream::{Stream, StreamOptions};
 use crate::table::{Destination, Extent, Token};
 use crate::title::{NO_ROOM, Title};
@@ -213,8 +213,8 @@ impl Client {
     /// written as may be.
     pub fn create(&self, path: &str, options: &WriteOptions) -> Result<Writer> {
         let WriteOptions { len, replace } = *options;
-        let request = Request::Create { title: path.to_owned(), len, replace };
-        match self.connection.ask(&request)? {
+        let request = Change::Create { title: path.to_owned(), len, replace };
+        match self.connection.ask(&request.into())? {
             Reply::Created { writer } => Ok(Writer::new(Arc::clone(&self.connection), writer)),
             other => Err(unexpected(other)),
         }
@@ -226,7 +226,7 @@ impl Client {
     /// # Errors
     /// `ENOENT`, `EISDIR` for a directory, or as [`Self::create`].
     pub fn remove(&self, path: &str) -> Result<()> {
-        self.change(&Request::Remove { title: path.to_owned() })
+        self.change(Change::Remove { title: path.to_owned() })
     }
 
     /// Removes an empty directory.
@@ -234,7 +234,7 @@ impl Client {
     /// # Errors
     /// `ENOENT`, `ENOTDIR`, `ENOTEMPTY`, or as [`Self::create`].
     pub fn remove_directory(&self, path: &str) -> Result<()> {
-        self.change(&Request::RemoveDirectory { directory: path.to_owned() })
+        self.change(Change::RemoveDirectory { directory: path.to_owned() })
     }
 
     /// Makes a directory in one that exists.
@@ -242,7 +242,7 @@ impl Client {
     /// # Errors
     /// `EEXIST`, `ENOTDIR` if there is no directory to make it in, or as [`Self::create`].
     pub fn make_directory(&self, path: &str) -> Result<()> {
-        self.change(&Request::MakeDirectory { directory: path.to_owned() })
+        self.change(Change::MakeDirectory { directory: path.to_owned() })
     }
 
     /// Gives a title or a directory another name on the same volume. A title that has the new name
@@ -253,7 +253,7 @@ impl Client {
     /// `EINVAL` for [`Replace::Existing`] or a directory that would be moved into itself, or as
     /// [`Self::create`].
     pub fn rename(&self, from: &str, to: &str, replace: Replace) -> Result<()> {
-        self.change(&Request::Rename { from: from.to_owned(), to: to.to_owned(), replace })
+        self.change(Change::Rename { from: from.to_owned(), to: to.to_owned(), replace })
     }
 
     /// Sets the modification time of a title or a directory, in nanoseconds since 1970.
@@ -261,11 +261,11 @@ impl Client {
     /// # Errors
     /// `ENOENT`, `EINVAL` for a time before 1970, or as [`Self::create`].
     pub fn set_modified(&self, path: &str, modified: i64) -> Result<()> {
-        self.change(&Request::SetModified { name: path.to_owned(), modified })
+        self.change(Change::SetModified { name: path.to_owned(), modified })
     }
 
-    fn change(&self, request: &Request) -> Result<()> {
-        match self.connection.ask(request)? {
+    fn change(&self, change: Change) -> Result<()> {
+        match self.connection.ask(&change.into())? {
             Reply::Done => Ok(()),
             other => Err(unexpected(other)),
         }

@@ -114,8 +114,8 @@ impl Connection {
         let words = Words::new(Arc::clone(&memory));
         let data = SharedBytes::new(memory, layout::DATA);
         let state = State {
-            requests: Sender::new(words.clone(), REQUESTS),
-            answers: Receiver::new(words.clone(), ANSWERS),
+            requests: Sender::new(words.clone(), RingLayout::new(layout::REQUESTS, RING_SLOTS)),
+            answers: Receiver::new(words.clone(), RingLayout::new(layout::ANSWERS, RING_SLOTS)),
             server_mark: SleepMark::new(words.clone(), layout::SERVER_ASLEEP),
             own_mark: SleepMark::new(words, layout::CLIENT_ASLEEP),
             table: Table::new(),
@@ -530,20 +530,6 @@ pub(crate) fn unexpected(reply: Reply) -> Error {
         _ => Error::new(Errno::PROTO, "the server sent a reply that no request has"),
     }
 }
-
-const REQUESTS: RingLayout = RingLayout {
-    pushed: layout::REQUESTS_PUSHED,
-    taken: layout::REQUESTS_TAKEN,
-    slots: layout::REQUESTS,
-    capacity: RING_SLOTS,
-};
-
-const ANSWERS: RingLayout = RingLayout {
-    pushed: layout::ANSWERS_PUSHED,
-    taken: layout::ANSWERS_TAKEN,
-    slots: layout::ANSWERS,
-    capacity: RING_SLOTS,
-};
 
 /// Looks without an answer between two looks at the doorbell: some 20 us of a loop.
 const IDLE_LOOKS_MAX: u32 = 1024;

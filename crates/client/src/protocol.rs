@@ -75,6 +75,23 @@ pub enum Request {
         /// Its path, as in HTTP.
         title: String,
     },
+    /// Lists a directory. Answered by [`Reply::List`].
+    List {
+        /// Its path, as in HTTP.
+        directory: String,
+        /// Only the names behind this one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        after: Option<String>,
+    },
+    /// Changes something.
+    #[serde(untagged)]
+    Change(Change),
+}
+
+/// From a program to the server: what only programs that may write send.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Change {
     /// Begins to write a title, which has no name before it is published. Answered by
     /// [`Reply::Created`].
     Create {
@@ -129,14 +146,12 @@ pub enum Request {
         /// The time, in nanoseconds since 1970.
         modified: i64,
     },
-    /// Lists a directory. Answered by [`Reply::List`].
-    List {
-        /// Its path, as in HTTP.
-        directory: String,
-        /// Only the names behind this one.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        after: Option<String>,
-    },
+}
+
+impl From<Change> for Request {
+    fn from(change: Change) -> Self {
+        Self::Change(change)
+    }
 }
 
 /// What may have a name that a title gets.

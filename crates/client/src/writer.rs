@@ -12,7 +12,7 @@ use tactus_core::units::{Bytes, MonoTime};
 use crate::buffer::Buffer;
 use crate::connection::{Connection, State, unexpected};
 use crate::error::{Error, Result};
-use crate::protocol::{self, Reply};
+use crate::protocol::{Change, Reply};
 use crate::table::{Destination, Extent, Outcome, Token};
 use crate::title::{NO_ROOM, PIECE};
 
@@ -148,7 +148,7 @@ impl Writer {
     /// `ECONNRESET` if the server has gone.
     pub fn abort(mut self) -> Result<()> {
         self.is_ended = true;
-        match self.connection.ask(&protocol::Request::Abandon { writer: self.number })? {
+        match self.connection.ask(&Change::Abandon { writer: self.number }.into())? {
             Reply::Closed => Ok(()),
             other => Err(unexpected(other)),
         }
@@ -200,7 +200,7 @@ impl Writer {
         if errno == Errno::CONNRESET.raw_os_error() as u32 {
             return Error::gone();
         }
-        let reason = self.connection.ask(&protocol::Request::Reason { writer: self.number });
+        let reason = self.connection.ask(&Change::Reason { writer: self.number }.into());
         let own = Error::server(errno, "the title was not written");
         reason.err().filter(|reason| reason.errno() == own.errno()).unwrap_or(own)
     }
@@ -209,7 +209,7 @@ impl Writer {
 impl Drop for Writer {
     fn drop(&mut self) {
         if !self.is_ended {
-            self.connection.tell(&protocol::Request::Abandon { writer: self.number });
+            self.connection.tell(&Change::Abandon { writer: self.number }.into());
         }
     }
 }

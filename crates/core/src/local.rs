@@ -34,14 +34,19 @@ pub mod layout {
     pub const SERVER_ASLEEP: usize = 512;
     /// Set while the client sleeps.
     pub const CLIENT_ASLEEP: usize = 640;
-    /// The requests.
-    pub const REQUESTS: usize = 4096;
-    /// The answers.
-    pub const ANSWERS: usize = REQUESTS + RING_SLOTS as usize * REQUEST_WORDS * 8;
+    /// The slots of the requests.
+    pub const REQUEST_SLOTS: usize = 4096;
+    /// The slots of the answers.
+    pub const ANSWER_SLOTS: usize = REQUEST_SLOTS + RING_SLOTS as usize * REQUEST_WORDS * 8;
     /// The client's data.
     pub const DATA: usize = 65_536;
 
-    const _: () = assert!(ANSWERS + RING_SLOTS as usize * ANSWER_WORDS * 8 <= DATA);
+    /// The ring of requests: its two numbers and its slots.
+    pub const REQUESTS: [usize; 3] = [REQUESTS_PUSHED, REQUESTS_TAKEN, REQUEST_SLOTS];
+    /// The ring of answers: its two numbers and its slots.
+    pub const ANSWERS: [usize; 3] = [ANSWERS_PUSHED, ANSWERS_TAKEN, ANSWER_SLOTS];
+
+    const _: () = assert!(ANSWER_SLOTS + RING_SLOTS as usize * ANSWER_WORDS * 8 <= DATA);
 }
 
 /// What a request wants.

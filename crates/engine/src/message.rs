@@ -26,7 +26,7 @@ pub use delivery::{
     Backpressure, Blocks, Chunks, Connection, ConnectionEnd, Datagrams, Delivery, Extent, Mismatch,
     Origin, Output, Rate, Schedule, Workspace,
 };
-pub use local::{ANSWERS, ClientId, HANDLES_MAX, LocalClient, LocalCommand, LocalReport, REQUESTS};
+pub use local::{ClientId, HANDLES_MAX, LocalClient, LocalCommand, LocalReport};
 pub use ring::{EPROTO, StreamRing, ring_layout};
 
 /// A link server, by its number.

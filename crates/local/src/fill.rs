@@ -9,11 +9,10 @@ use std::time::{Duration, Instant};
 use tactus_client::memory::Mapping;
 use tactus_control::broker::Broker;
 use tactus_control::local::{LocalClients, REQUESTS_MAX};
-use tactus_core::local::{Answer, Operation, Request, layout};
+use tactus_core::local::{Answer, Operation, RING_SLOTS, Request, layout};
 use tactus_core::ports::Waker;
 use tactus_core::units::{Bytes, KIB, MonoTime};
-use tactus_engine::message::{ANSWERS, REQUESTS};
-use tactus_ring::shared::{Receiver, Sender, SharedMemory, SleepMark, Words};
+use tactus_ring::shared::{Receiver, RingLayout, Sender, SharedMemory, SleepMark, Words};
 use tactus_storage::catalogue::OpenTitle;
 
 /// Why a title was not read.
@@ -48,8 +47,8 @@ pub(crate) fn fill(
     memory: Arc<Mapping>,
 ) -> Result<(), FillError> {
     let words = Words::new(Arc::clone(&memory) as Arc<dyn SharedMemory>);
-    let mut requests = Sender::new(words.clone(), REQUESTS);
-    let mut answers = Receiver::new(words.clone(), ANSWERS);
+    let mut requests = Sender::new(words.clone(), RingLayout::new(layout::REQUESTS, RING_SLOTS));
+    let mut answers = Receiver::new(words.clone(), RingLayout::new(layout::ANSWERS, RING_SLOTS));
     let server = SleepMark::new(words.clone(), layout::SERVER_ASLEEP);
     let own = SleepMark::new(words, layout::CLIENT_ASLEEP);
     let bell = Box::new(Unparks(thread::current()));

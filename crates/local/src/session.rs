@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::net::Shutdown;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use tactus_client::memory::{self, Mapping};
-use tactus_client::protocol::{Reply, Request};
+use tactus_client::protocol::{Change, Reply, Request};
 use tactus_client::socket;
 use tactus_control::broker::Broker;
 use tactus_control::local::{LocalClients, LocalSession};
@@ -146,29 +146,40 @@ fn answer(
     while let Some((request, descriptors)) = socket::receive(connection)? {
         drop::<Vec<OwnedFd>>(descriptors);
         let answered = match request {
+            Request::Hello { .. } => Err((EINVAL, "the program is connected already".into())),
             Request::Map { handle } => titles.map(handle, shared, session),
             Request::File { title } => {
                 let found = names::file(&shared.catalogue, &shared.broker, &title);
                 shared.runtime.block_on(found).map(|(reply, file)| (reply, Some(file)))
             }
-            Request::Space { path } => {
-                names::space(&shared.catalogue, &path).map(|reply| (reply, None))
-            }
+            Request::Space { path } => names::space(&shared.catalogue, &path).map(alone),
             Request::Stream { handle, first, rate, burst, room } => {
                 let title = titles.streamed(handle);
                 title.and_then(|(title, path)| {
                     streams.begin(StreamRequest { title, path, first, rate, burst, room })
                 })
             }
-            Request::Seek { stream, first } => {
-                streams.seek(stream, first).map(|reply| (reply, None))
+            Request::Seek { stream, first } => streams.seek(stream, first).map(alone),
+            Request::EndStream { stream } => streams.end(stream).map(alone),
+            Request::Open { title } => {
+                shared.runtime.block_on(titles.open(&title, shared, session)).map(alone)
             }
-            Request::EndStream { stream } => streams.end(stream).map(|reply| (reply, None)),
-            other => {
-                let reply = reply(other, shared, session, &mut titles, writers);
-                let reply = shared.runtime.block_on(reply);
-                reply.map(|reply| (reply, None))
+            Request::Close { handle } => titles.close(handle, session).map(alone),
+            Request::Stat { title } => {
+                shared.runtime.block_on(names::stat(&shared.catalogue, &title)).map(alone)
             }
+            Request::List { directory, after } => {
+                let listing = &mut titles.listing;
+                let part = names::list(&shared.catalogue, listing, &directory, after.as_deref());
+                shared.runtime.block_on(part).map(alone)
+            }
+            Request::Change(change) => match writers {
+                Some(writers) => shared.runtime.block_on(changed(change, writers)).map(alone),
+                None => {
+                    let text = "this user may not write; see [local] write_users and write_groups";
+                    Err((EACCES, text.to_owned()))
+                }
+            },
         };
         let (reply, file) =
             answered.unwrap_or_else(|(errno, message)| (Reply::Error { errno, message }, None));
@@ -178,81 +189,29 @@ fn answer(
     Ok(())
 }
 
-async fn reply(
-    request: Request,
-    shared: &Shared,
-    session: &mut LocalSession,
-    titles: &mut Titles,
-    writers: Option<&Writers>,
-) -> Result<Reply, Refusal> {
-    match request {
-        Request::Map { .. }
-        | Request::File { .. }
-        | Request::Space { .. }
-        | Request::Stream { .. }
-        | Request::Seek { .. }
-        | Request::EndStream { .. }
-        | Request::Hello { .. } => Err((EINVAL, "the program is connected already".into())),
-        Request::Open { title } => {
-            let (found, stat) = names::open(&shared.catalogue, &title).await?;
-            let opened = session.open(&found, &shared.broker);
-            let handle = opened.map_err(|fault| (EMFILE, format!("{title}: {fault}")))?;
-            titles.open.insert(handle, (found, None));
-            titles.paths.insert(handle, names::path_of(&title)?);
-            Ok(Reply::Opened { handle, stat })
-        }
-        Request::Close { handle } => match session.close(handle) {
-            true => {
-                titles.open.remove(&handle);
-                titles.paths.remove(&handle);
-                Ok(Reply::Closed)
-            }
-            false => Err(not_open(handle)),
-        },
-        Request::Stat { title } => names::stat(&shared.catalogue, &title).await,
-        Request::List { directory, after } => {
-            let listing = &mut titles.listing;
-            names::list(&shared.catalogue, listing, &directory, after.as_deref()).await
-        }
-        change => match writers {
-            Some(writers) => changed(change, writers).await,
-            None => {
-                let text = "this user may not write; see [local] write_users and write_groups";
-                Err((EACCES, text.to_owned()))
-            }
-        },
-    }
+/// A reply without a descriptor.
+fn alone(reply: Reply) -> (Reply, Option<OwnedFd>) {
+    (reply, None)
 }
 
 /// Answers what a client changes.
-async fn changed(request: Request, writers: &Writers) -> Result<Reply, Refusal> {
+async fn changed(change: Change, writers: &Writers) -> Result<Reply, Refusal> {
     let changes = writers.changes();
-    match request {
-        Request::Create { title, len, replace } => {
+    match change {
+        Change::Create { title, len, replace } => {
             let writer = writers.create(&title, len, replace).await?;
             return Ok(Reply::Created { writer });
         }
-        Request::Abandon { writer } => {
+        Change::Abandon { writer } => {
             writers.abandon(writer).await?;
             return Ok(Reply::Closed);
         }
-        Request::Reason { writer } => writers.reason(writer)?,
-        Request::Remove { title } => changes.remove(&title).await?,
-        Request::RemoveDirectory { directory } => changes.remove_directory(&directory).await?,
-        Request::MakeDirectory { directory } => changes.make_directory(&directory).await?,
-        Request::Rename { from, to, replace } => changes.rename(&from, &to, replace).await?,
-        Request::SetModified { name, modified } => changes.set_modified(&name, modified).await?,
-        Request::Hello { .. }
-        | Request::Open { .. }
-        | Request::Close { .. }
-        | Request::Map { .. }
-        | Request::Stat { .. }
-        | Request::List { .. }
-        | Request::File { .. }
-        | Request::Space { .. }
-        | Request::Stream { .. }
-        | Request::Seek { .. }
-        | Request::EndStream { .. } => unreachable!("it changes nothing"),
+        Change::Reason { writer } => writers.reason(writer)?,
+        Change::Remove { title } => changes.remove(&title).await?,
+        Change::RemoveDirectory { directory } => changes.remove_directory(&directory).await?,
+        Change::MakeDirectory { directory } => changes.make_directory(&directory).await?,
+        Change::Rename { from, to, replace } => changes.rename(&from, &to, replace).await?,
+        Change::SetModified { name, modified } => changes.set_modified(&name, modified).await?,
     }
     Ok(Reply::Done)
 }
@@ -267,6 +226,30 @@ struct Titles {
 }
 
 impl Titles {
+    /// Opens a title for reading.
+    async fn open(
+        &mut self,
+        title: &str,
+        shared: &Shared,
+        session: &mut LocalSession,
+    ) -> Result<Reply, Refusal> {
+        let (found, stat) = names::open(&shared.catalogue, title).await?;
+        let opened = session.open(&found, &shared.broker);
+        let handle = opened.map_err(|fault| (EMFILE, format!("{title}: {fault}")))?;
+        self.open.insert(handle, (found, None));
+        self.paths.insert(handle, names::path_of(title)?);
+        Ok(Reply::Opened { handle, stat })
+    }
+
+    fn close(&mut self, handle: u32, session: &mut LocalSession) -> Result<Reply, Refusal> {
+        if !session.close(handle) {
+            return Err(not_open(handle));
+        }
+        self.open.remove(&handle);
+        self.paths.remove(&handle);
+        Ok(Reply::Closed)
+    }
+
     /// A title to stream, and its path.
     fn streamed(&self, handle: u32) -> Result<(Arc<OpenTitle>, RequestPath), Refusal> {
         let known = self.open.get(&handle).zip(self.paths.get(&handle));

@@ -110,6 +110,12 @@ pub struct RingLayout {
 }
 
 impl RingLayout {
+    /// A ring of `capacity` slots, with the number of pushed messages, the number of taken ones and
+    /// the slots at these places.
+    pub const fn new([pushed, taken, slots]: [usize; 3], capacity: u32) -> Self {
+        Self { pushed, taken, slots, capacity }
+    }
+
     #[inline]
     fn slot(&self, position: u64, words: usize) -> usize {
         self.slots + (position as usize & (self.capacity as usize - 1)) * words * 8

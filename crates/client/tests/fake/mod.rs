@@ -17,7 +17,7 @@ use rustix::net::{
     socket_with, socketpair,
 };
 use tactus_client::memory::{self, Mapping};
-use tactus_client::protocol::{Entry, Reply, Request as Message, Stat};
+use tactus_client::protocol::{Change, Entry, Reply, Request as Message, Stat};
 use tactus_client::{doorbell, socket};
 use tactus_core::local::{
     ANSWER_WORDS, Answer, Operation, REQUEST_WORDS, RING_SLOTS, Request, layout,
@@ -167,10 +167,6 @@ fn serve_names(client: &OwnedFd, control: &Control) {
         Stat { len: TITLE_LEN, modified: 5, rate: Some(TITLE_RATE), file: 7, ..Stat::default() };
     let mut handles = 0;
     while let Ok(Some((message, _))) = socket::receive::<Message>(client) {
-        let missing = |name: &str| Reply::Error {
-            errno: 2,
-            message: format!("no title has the name {name}"),
-        };
         let mut file = None;
         let reply = match message {
             Message::Stream { handle, first, rate, .. } => {
@@ -197,27 +193,7 @@ fn serve_names(client: &OwnedFd, control: &Control) {
                 }
                 Reply::Space { total: 3, free: 2, available: 1 }
             }
-            Message::Create { title, .. } if title.starts_with("/missing") => missing(&title),
-            Message::Create { .. } => Reply::Created { writer: 5 },
-            Message::Abandon { writer: 5 } => {
-                control.closed.fetch_add(1, Ordering::SeqCst);
-                Reply::Closed
-            }
-            Message::Reason { writer: 5 } => match control.write_error.load(Ordering::SeqCst) {
-                0 => Reply::Done,
-                errno => Reply::Error { errno, message: "the disk is full".to_owned() },
-            },
-            Message::Abandon { .. } | Message::Reason { .. } => {
-                Reply::Error { errno: 9, message: "no such writer".to_owned() }
-            }
-            change @ (Message::Remove { .. }
-            | Message::RemoveDirectory { .. }
-            | Message::MakeDirectory { .. }
-            | Message::Rename { .. }
-            | Message::SetModified { .. }) => {
-                control.changes.lock().unwrap().push(format!("{change:?}"));
-                Reply::Done
-            }
+            Message::Change(change) => change_names(change, control),
             Message::Open { title } if title.starts_with("/missing") => missing(&title),
             Message::Stat { title } if title.starts_with("/missing") => missing(&title),
             Message::Open { .. } => {
@@ -244,6 +220,36 @@ fn serve_names(client: &OwnedFd, control: &Control) {
         let files: Vec<_> = file.iter().map(AsFd::as_fd).collect();
         if socket::send(client, &reply, &files).is_err() {
             return;
+        }
+    }
+}
+
+fn missing(name: &str) -> Reply {
+    Reply::Error { errno: 2, message: format!("no title has the name {name}") }
+}
+
+fn change_names(change: Change, control: &Control) -> Reply {
+    match change {
+        Change::Create { title, .. } if title.starts_with("/missing") => missing(&title),
+        Change::Create { .. } => Reply::Created { writer: 5 },
+        Change::Abandon { writer: 5 } => {
+            control.closed.fetch_add(1, Ordering::SeqCst);
+            Reply::Closed
+        }
+        Change::Reason { writer: 5 } => match control.write_error.load(Ordering::SeqCst) {
+            0 => Reply::Done,
+            errno => Reply::Error { errno, message: "the disk is full".to_owned() },
+        },
+        Change::Abandon { .. } | Change::Reason { .. } => {
+            Reply::Error { errno: 9, message: "no such writer".to_owned() }
+        }
+        Change::Remove { .. }
+        | Change::RemoveDirectory { .. }
+        | Change::MakeDirectory { .. }
+        | Change::Rename { .. }
+        | Change::SetModified { .. } => {
+            control.changes.lock().unwrap().push(format!("{change:?}"));
+            Reply::Done
         }
     }
 }
@@ -275,9 +281,8 @@ impl Engine {
     fn new(memory: Arc<Mapping>, doorbell: OwnedFd, control: Arc<Control>) -> Self {
         let memory: Arc<dyn SharedMemory> = memory;
         let words = Words::new(Arc::clone(&memory));
-        let ring = |pushed, taken, slots| RingLayout { pushed, taken, slots, capacity: RING_SLOTS };
-        let requests = ring(layout::REQUESTS_PUSHED, layout::REQUESTS_TAKEN, layout::REQUESTS);
-        let answers = ring(layout::ANSWERS_PUSHED, layout::ANSWERS_TAKEN, layout::ANSWERS);
+        let requests = RingLayout::new(layout::REQUESTS, RING_SLOTS);
+        let answers = RingLayout::new(layout::ANSWERS, RING_SLOTS);
         Self {
             requests: Receiver::new(words.clone(), requests),
             answers: Sender::new(words.clone(), answers),

@@ -3,11 +3,15 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use tactus_core::local::{ANSWER_WORDS, Answer, Operation, REQUEST_WORDS, Request, layout};
+use tactus_core::local::{
+    ANSWER_WORDS, Answer, Operation, REQUEST_WORDS, RING_SLOTS, Request, layout,
+};
 use tactus_core::ports::{FileHandle, FilePart, FilePort, Waker};
 use tactus_core::units::{Bytes, MonoTime, Nanos};
 use tactus_ring::arena::{ArenaOwner, HeapRegion, Lease, View, arena, elsewhere};
-use tactus_ring::shared::{Receiver, Sender, SharedBytes, SharedMemory, SleepMark, Words};
+use tactus_ring::shared::{
+    Receiver, RingLayout, Sender, SharedBytes, SharedMemory, SleepMark, Words,
+};
 use tactus_ring::spsc::{Consumer, Producer, ring};
 
 use super::{
@@ -16,7 +20,7 @@ use super::{
 use crate::counters::FileCounters;
 use crate::egress::Memory;
 use crate::internal::{BlockRequest, FromBlock, ToBlock};
-use crate::message::local::{ANSWERS, HANDLES_MAX, REQUESTS};
+use crate::message::local::HANDLES_MAX;
 use crate::message::{ClientId, LocalClient, LocalCommand, LocalReport, Origin, TitleId, VolumeId};
 use crate::server::Server;
 
@@ -307,8 +311,8 @@ impl Program {
         let words = Words::new(Arc::clone(&memory));
         Self {
             id,
-            requests: Sender::new(words.clone(), REQUESTS),
-            answers: Receiver::new(words.clone(), ANSWERS),
+            requests: Sender::new(words.clone(), RingLayout::new(layout::REQUESTS, RING_SLOTS)),
+            answers: Receiver::new(words.clone(), RingLayout::new(layout::ANSWERS, RING_SLOTS)),
             server_mark: SleepMark::new(words, layout::SERVER_ASLEEP),
             data: SharedBytes::new(Arc::clone(&memory), layout::DATA),
             memory: SharedBytes::new(memory, 0),

@@ -60,8 +60,8 @@ impl LocalClient {
         own_mark.set();
         Self {
             id,
-            requests: Receiver::new(words.clone(), REQUESTS),
-            answers: Sender::new(words.clone(), ANSWERS),
+            requests: Receiver::new(words.clone(), RingLayout::new(layout::REQUESTS, RING_SLOTS)),
+            answers: Sender::new(words.clone(), RingLayout::new(layout::ANSWERS, RING_SLOTS)),
             own_mark,
             client_mark: SleepMark::new(words, layout::CLIENT_ASLEEP),
             data: SharedBytes::new(memory, layout::DATA),
@@ -81,22 +81,6 @@ impl LocalClient {
         self.handles.into_iter().flatten().map(|handle| handle.origin)
     }
 }
-
-/// The ring of requests.
-pub const REQUESTS: RingLayout = RingLayout {
-    pushed: layout::REQUESTS_PUSHED,
-    taken: layout::REQUESTS_TAKEN,
-    slots: layout::REQUESTS,
-    capacity: RING_SLOTS,
-};
-
-/// The ring of answers.
-pub const ANSWERS: RingLayout = RingLayout {
-    pushed: layout::ANSWERS_PUSHED,
-    taken: layout::ANSWERS_TAKEN,
-    slots: layout::ANSWERS,
-    capacity: RING_SLOTS,
-};
 
 /// From the control side to the file server.
 pub enum LocalCommand {

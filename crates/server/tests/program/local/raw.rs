@@ -60,24 +60,8 @@ impl Raw {
         Self {
             connection,
             bell,
-            requests: Sender::new(
-                words.clone(),
-                RingLayout {
-                    pushed: layout::REQUESTS_PUSHED,
-                    taken: layout::REQUESTS_TAKEN,
-                    slots: layout::REQUESTS,
-                    capacity: RING_SLOTS,
-                },
-            ),
-            answers: Receiver::new(
-                words.clone(),
-                RingLayout {
-                    pushed: layout::ANSWERS_PUSHED,
-                    taken: layout::ANSWERS_TAKEN,
-                    slots: layout::ANSWERS,
-                    capacity: RING_SLOTS,
-                },
-            ),
+            requests: Sender::new(words.clone(), RingLayout::new(layout::REQUESTS, RING_SLOTS)),
+            answers: Receiver::new(words.clone(), RingLayout::new(layout::ANSWERS, RING_SLOTS)),
             server: SleepMark::new(words, layout::SERVER_ASLEEP),
             data: SharedBytes::new(Arc::clone(&mapping), layout::DATA),
             memory: SharedBytes::new(mapping, 0),

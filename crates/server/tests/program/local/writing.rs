@@ -3,6 +3,7 @@
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 
+use tactus_client::protocol::Change;
 use tactus_client::{Client, Error, Options, Replace, WriteOptions, WriteRequest};
 
 use super::*;
@@ -327,8 +328,9 @@ fn requests_of_writers_that_cannot_be_are_error_numbers_and_nothing_else() {
         assert_eq!(result(&mut client, request(operation, u32::MAX, 0, 0, 0).encode()), Err(9));
     }
     assert_eq!(result(&mut client, request(Write, 0, 0, 1, 0).encode()), Err(9), "no writer");
-    let create =
-        |title: &str| Message::Create { title: title.into(), len: None, replace: Replace::Titles };
+    let create = |title: &str| {
+        Message::from(Change::Create { title: title.into(), len: None, replace: Replace::Titles })
+    };
     let Reply::Created { writer } = client.ask(&create("/a.ts")) else { panic!("no writer") };
     client.data.copy_in(100, b"hello");
     assert_eq!(result(&mut client, request(Write, writer, 0, 5, 100).encode()), Ok(5));
@@ -354,13 +356,13 @@ fn requests_of_writers_that_cannot_be_are_error_numbers_and_nothing_else() {
     assert_eq!(result(&mut client, request(Sync, writer, 0, 0, 0).encode()), Ok(0));
     assert_eq!(result(&mut client, request(Publish, writer, 0, 0, 0).encode()), Ok(0));
     assert_eq!(result(&mut client, request(Publish, writer, 0, 0, 0).encode()), Err(9));
-    assert_eq!(client.refusal(&Message::Reason { writer }), 9);
+    assert_eq!(client.refusal(&Change::Reason { writer }.into()), 9);
     assert_eq!(site.get("/a.ts").1, "hello".repeat(52));
 
-    assert_eq!(client.refusal(&Message::Abandon { writer: 77 }), 9);
-    assert_eq!(client.refusal(&Message::Reason { writer: 77 }), 9);
-    assert_eq!(client.ask(&Message::Abandon { writer }), Reply::Closed);
-    assert_eq!(client.refusal(&Message::Abandon { writer }), 9);
+    assert_eq!(client.refusal(&Change::Abandon { writer: 77 }.into()), 9);
+    assert_eq!(client.refusal(&Change::Reason { writer: 77 }.into()), 9);
+    assert_eq!(client.ask(&Change::Abandon { writer }.into()), Reply::Closed);
+    assert_eq!(client.refusal(&Change::Abandon { writer }.into()), 9);
     for nth in 0..64 {
         let Reply::Created { writer: next } = client.ask(&create(&format!("/{nth}.ts"))) else {
             panic!("no writer {nth}")
@@ -431,7 +433,7 @@ fn writers_that_send_rubbish_and_disappear_leave_nothing_and_harm_nobody() {
         let mut client = Raw::connect(&site.socket);
         let mut end = 0;
         let title = format!("/rubbish-{}.ts", turn % 3);
-        let create = Message::Create { title, len: None, replace: Replace::Titles };
+        let create = Change::Create { title, len: None, replace: Replace::Titles }.into();
         let Reply::Created { writer } = client.ask(&create) else { panic!("no writer") };
         for _ in 0..next() % 40 {
             let operation = if next() % 3 == 0 { Operation::Sync } else { Operation::Write };
