@@ -239,9 +239,23 @@ impl Store {
         id: &StoreId,
         principal: &Principal,
     ) -> Result<StoredTitle, ResumeError> {
+        self.finish_as(id, principal, TitleMetadata::default()).await
+    }
+
+    /// The same, with the client's metadata of the title.
+    ///
+    /// # Errors
+    /// As [`Self::finish`].
+    pub async fn finish_as(
+        &self,
+        id: &StoreId,
+        principal: &Principal,
+        metadata: TitleMetadata,
+    ) -> Result<StoredTitle, ResumeError> {
         let inner = Arc::clone(&self.inner);
         let (id, principal) = (*id, principal.clone());
-        tokio::spawn(async move { inner.finish(id, &principal).await }).await.map_err(stopped)?
+        let work = tokio::spawn(async move { inner.finish(id, &principal, metadata).await });
+        work.await.map_err(stopped)?
     }
 
     /// Gives an upload up, or forgets a finished one.
@@ -402,6 +416,7 @@ impl Inner {
         self: Arc<Self>,
         id: StoreId,
         principal: &Principal,
+        metadata: TitleMetadata,
     ) -> Result<StoredTitle, ResumeError> {
         let entry = self.entry(&id, principal)?;
         if let Some(finished) = finished(&entry) {
@@ -431,7 +446,7 @@ impl Inner {
             name: TitleName::new(path).map_err(UploadError::Name)?,
             condition: entry.created.precondition.clone(),
             owner: principal.clone(),
-            metadata: TitleMetadata::default(),
+            metadata,
         };
         let mut finished = self.publish(unnamed).await?;
         if let Some(announced) = writer.announced.take() {

@@ -118,6 +118,26 @@ impl Appender {
         }
     }
 
+    /// Claims quota and space for `len` bytes in all, of which fewer may come. A refusal changes
+    /// nothing.
+    ///
+    /// # Errors
+    /// When there is no room for so many.
+    pub async fn reserve(&mut self, len: u64) -> Result<(), ResumeError> {
+        let parts = self.parts.as_mut().expect("only the end takes it apart");
+        let PendingWrites { inner, writer, write_buffer, .. } = parts;
+        inner.writable()?;
+        let claim = writer.claim.as_mut().ok_or(ResumeError::NotFound)?;
+        let from = claim.reserved();
+        claim.grow(len)?;
+        let more = claim.reserved() - from;
+        let allocated = inner.allocate(write_buffer.file(), from, more, claim).await;
+        if allocated.is_err() {
+            claim.shrink(from);
+        }
+        Ok(allocated?)
+    }
+
     /// Appends `bytes` at once.
     ///
     /// # Errors
