@@ -63,6 +63,12 @@ pub enum Operation {
     /// Makes a title of all bytes written so far; the offset is its modification time in
     /// nanoseconds since 1970, or zero.
     Publish,
+    /// Bytes of a title that is built in memory, up to the offset, appended to the title. They are
+    /// final.
+    WriteBack,
+    /// Memory, quota and space for a title that is built in memory, as many bytes as the offset
+    /// says.
+    Grow,
 }
 
 impl Operation {
@@ -73,13 +79,18 @@ impl Operation {
             Self::Write => 16,
             Self::Sync => 17,
             Self::Publish => 18,
+            Self::WriteBack => 19,
+            Self::Grow => 20,
         }
     }
 
     /// Whether its handle is that of a writer: the control side carries it out.
     #[must_use]
     pub const fn is_of_writer(self) -> bool {
-        matches!(self, Self::Write | Self::Sync | Self::Publish)
+        match self {
+            Self::Nothing | Self::Read => false,
+            Self::Write | Self::Sync | Self::Publish | Self::WriteBack | Self::Grow => true,
+        }
     }
 }
 
@@ -131,6 +142,8 @@ impl Request {
             16 => Operation::Write,
             17 => Operation::Sync,
             18 => Operation::Publish,
+            19 => Operation::WriteBack,
+            20 => Operation::Grow,
             _ => return Err(ENOSYS),
         };
         let len = u32::try_from(len).map_err(|_| EINVAL)?;
@@ -205,8 +218,8 @@ mod tests {
     #[test]
     fn requests_and_answers_come_back_as_they_were() {
         assert_eq!(Request::decode(&READ.encode()), Ok(READ));
-        let others = [Operation::Nothing, Operation::Write, Operation::Sync, Operation::Publish];
-        for operation in others {
+        use Operation::{Grow, Nothing, Publish, Sync, Write, WriteBack};
+        for operation in [Nothing, Write, Sync, Publish, WriteBack, Grow] {
             let request = Request { operation, ..READ };
             assert_eq!(Request::decode(&request.encode()), Ok(request));
         }

@@ -128,10 +128,8 @@ impl Entry {
     fn checked_len(&mut self, request: &Request) -> Result<u32, u32> {
         match request.operation {
             Operation::Nothing => Ok(0),
-            Operation::Write | Operation::Sync | Operation::Publish => {
-                check_of_writer(request, &self.client.data)
-            }
-            Operation::Read => {
+            operation if operation.is_of_writer() => check_of_writer(request, &self.client.data),
+            _ => {
                 let data_has = self.client.data.has(request.at, u64::from(request.len));
                 let handle = self.handle_of(request).filter(|handle| !handle.is_closing);
                 let origin = &handle.ok_or(EBADF)?.origin;
@@ -146,8 +144,8 @@ impl Entry {
 
     pub(super) fn handle_of(&mut self, request: &Request) -> Option<&mut Handle> {
         match request.operation {
-            Operation::Nothing | Operation::Write | Operation::Sync | Operation::Publish => None,
             Operation::Read => self.client.handles.get_mut(request.handle as usize)?.as_mut(),
+            _ => None,
         }
     }
 
