@@ -24,6 +24,9 @@
 // A connection to the server. It can be used by several threads at once.
 typedef struct tactus_client tactus_client;
 
+// A title that is built in memory. One thread at a time may use it.
+typedef struct tactus_memory tactus_memory;
+
 // A title that comes at a rate, into a ring of memory that the server shares. One thread at a time
 // may use it.
 typedef struct tactus_stream tactus_stream;
@@ -82,6 +85,18 @@ typedef struct {
   // When it took effect, in nanoseconds of CLOCK_MONOTONIC.
   uint64_t at_ns;
 } tactus_completion;
+
+// The memory of a title.
+typedef struct {
+  // The first byte of the title. It never moves.
+  uint8_t *data;
+  // The number of bytes that are there.
+  uint64_t len;
+  // The number of bytes that are final: they must not be changed.
+  uint64_t written_back;
+  // The most bytes that the memory can ever have.
+  uint64_t limit;
+} tactus_memory_view;
 
 // What can be chosen for a stream.
 typedef struct {
@@ -261,6 +276,96 @@ void tactus_disarm(const tactus_client *client);
 
 // Now, in nanoseconds of CLOCK_MONOTONIC.
 uint64_t tactus_now(void);
+
+// Begins to build the title `path` in memory, without bytes at first. It has no name before
+// tactus_memory_publish(). `replace` is TACTUS_REPLACE_TITLES, _NOTHING or _EXISTING.
+//
+// Returns 0 or a negative error number, as tactus_create().
+//
+// # Safety
+// `client` is valid; `path` is a string; `memory` is valid for writing.
+int tactus_memory_create(const tactus_client *client,
+                         const char *path,
+                         int replace,
+                         tactus_memory **memory);
+
+// Begins to build the next version of the title `path` in memory: the memory begins with the bytes
+// that the title has now.
+//
+// Returns 0 or a negative error number, as tactus_create(); -ENOMEM if the memory for titles of
+// programs is in use.
+//
+// # Safety
+// `client` is valid; `path` is a string; `memory` is valid for writing.
+int tactus_memory_edit(const tactus_client *client, const char *path, tactus_memory **memory);
+
+// The memory of the title as it is now.
+//
+// # Safety
+// `memory` is valid; `info` is valid for writing.
+int tactus_memory_info(const tactus_memory *memory, tactus_memory_view *info);
+
+// What names the title as an open upload, "/api/v1/uploads/UPLOAD" over HTTP, as long as it is
+// synced and not published. Writes at most `size` bytes with the final zero.
+//
+// Returns the number of bytes without the final zero, or a negative error number: -ERANGE if
+// `size` is too small.
+//
+// # Safety
+// `memory` is valid; `text` is valid for writing `size` bytes.
+int tactus_memory_upload(const tactus_memory *memory, char *text, size_t size);
+
+// Has memory for at least `len` bytes from now on, new ones zero, and quota and space for a title
+// of this length.
+//
+// Returns 0 or a negative error number: -ENOMEM if the memory for titles of programs is in use,
+// -EDQUOT, -ENOSPC, -EFBIG. The title has the room that it had before then.
+//
+// # Safety
+// `memory` is valid.
+int tactus_memory_grow(tactus_memory *memory, uint64_t len);
+
+// Makes the first `end` bytes final, and waits until the server has taken them.
+//
+// Returns 0 or a negative error number: -EINVAL if there are not so many bytes, or more are final
+// already. After another error the title cannot be completed.
+//
+// # Safety
+// `memory` is valid.
+int tactus_memory_write_back(tactus_memory *memory, uint64_t end);
+
+// The same, and waits until they are on stable storage: they outlive a crash of this program, of
+// the server and of the machine.
+//
+// Returns 0 or a negative error number.
+//
+// # Safety
+// `memory` is valid.
+int tactus_memory_sync(tactus_memory *memory, uint64_t end);
+
+// Makes a title of the first `len` bytes, and waits until its bytes and its name are on stable
+// storage. `modified_ns` is its modification time in nanoseconds since 1970; 0: now. The memory
+// ends in each case.
+//
+// Returns 0 or a negative error number: as tactus_create(), and -ESTALE for the next version of a
+// title of which there is another version by now.
+//
+// # Safety
+// `memory` is from tactus_memory_create() or tactus_memory_edit() and not used afterwards.
+int tactus_memory_publish(tactus_memory *memory, uint64_t len, int64_t modified_ns);
+
+// Ends the memory. What was synced stays an open upload. Null is ignored.
+//
+// # Safety
+// `memory` is from tactus_memory_create() or tactus_memory_edit() and not used afterwards.
+void tactus_memory_close(tactus_memory *memory);
+
+// Ends the memory and drops all of the title, even what was synced. Its space is free when this
+// returns. Null is ignored.
+//
+// # Safety
+// `memory` is from tactus_memory_create() or tactus_memory_edit() and not used afterwards.
+void tactus_memory_abort(tactus_memory *memory);
 
 // Has a title sent at a rate. `options` may be null: from the beginning at its own rate.
 //

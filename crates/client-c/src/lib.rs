@@ -1,12 +1,13 @@
 //! libtactus: Tactus for C programs on the same machine.
 //!
 //! The C interface of `tactus-client`, and nothing else. Its documentation is the header,
-//! `include/tactus.h`, which cbindgen makes of this file and of `writing.rs`.
+//! `include/tactus.h`, which cbindgen makes of this crate.
 //!
 //! Promise: a function checks each pointer against null and each number against its range; what
 //! else is wrong with a pointer is the caller's. Nothing allocates per request. A mistake of this
 //! library ends the program instead of unwinding into C.
 
+pub mod memory;
 pub mod stream;
 pub mod writing;
 
@@ -482,6 +483,13 @@ unsafe fn completed(
 unsafe fn of<'a, T>(pointer: *const T) -> Result<&'a T, Error> {
     // SAFETY: as the caller promises.
     unsafe { pointer.as_ref() }.ok_or(NULL)
+}
+
+/// # Safety
+/// `pointer` is null or valid. Nobody else uses it while the result lives.
+unsafe fn of_mut<'a, T>(pointer: *mut T) -> Result<&'a mut T, Error> {
+    // SAFETY: as the caller promises.
+    unsafe { pointer.as_mut() }.ok_or(NULL)
 }
 
 /// # Safety

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tactus_client::{BitRate, Error, Stream, StreamOptions};
 
-use crate::{EINVAL, NULL, TactusClient, TactusTitle, failed, of, put, status};
+use crate::{EINVAL, NULL, TactusClient, TactusTitle, failed, of, of_mut, put, status};
 
 /// A title that comes at a rate, into a ring of memory that the server shares. One thread at a time
 /// may use it.
@@ -193,10 +193,3 @@ pub unsafe extern "C" fn tactus_stream_seek(stream: *mut TactusStream, to: u64) 
 }
 
 const TOO_MUCH: Error = Error::with_errno(EINVAL, "only bytes that have come can be consumed");
-
-/// # Safety
-/// `pointer` is null or valid. Nobody else uses it while the result lives.
-unsafe fn of_mut<'a, T>(pointer: *mut T) -> Result<&'a mut T, Error> {
-    // SAFETY: as the caller promises.
-    unsafe { pointer.as_mut() }.ok_or(NULL)
-}

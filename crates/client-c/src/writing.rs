@@ -315,7 +315,7 @@ unsafe fn submitted(
     Ok(())
 }
 
-fn replace_of(number: c_int) -> Result<Replace, Error> {
+pub(crate) fn replace_of(number: c_int) -> Result<Replace, Error> {
     match number {
         TACTUS_REPLACE_TITLES => Ok(Replace::Titles),
         TACTUS_REPLACE_NOTHING => Ok(Replace::Nothing),

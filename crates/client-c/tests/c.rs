@@ -115,6 +115,40 @@ fn the_c_program_of_the_guide_stores_a_title() {
 }
 
 #[test]
+fn the_c_program_of_the_guide_builds_a_title_in_memory() {
+    let dir = tempfile::tempdir().unwrap();
+    install(dir.path());
+    let program = compile("examples/build.c", dir.path(), false);
+    let server = FakeServer::start();
+    let bytes: Vec<u8> = (0..1_500_000_u32).map(|at| (at ^ at >> 8) as u8).collect();
+    let file = dir.path().join("bytes");
+    fs::write(&file, &bytes).unwrap();
+    let mut run = Command::new(&program);
+    run.env("LD_LIBRARY_PATH", dir.path().join("lib")).arg(&server.path).arg("/one");
+    successful(run.stdin(fs::File::open(&file).unwrap()));
+    assert!(*server.control.written.lock().unwrap() == bytes);
+    let guide = include_str!("../../../docs/guide/memory.md");
+    let example = include_str!("../examples/build.c");
+    assert!(guide.contains(&format!("```c\n{example}```\n")), "examples/build.c has changed");
+}
+
+#[test]
+fn a_c_program_builds_titles_in_memory() {
+    let dir = tempfile::tempdir().unwrap();
+    install(dir.path());
+    let program = compile("tests/memory.c", dir.path(), false);
+    let server = FakeServer::start();
+    let mut run = Command::new(&program);
+    run.env("LD_LIBRARY_PATH", dir.path().join("lib")).arg(&server.path);
+    let said = String::from_utf8(successful(&mut run).stdout).unwrap();
+    let expected = "grown 10 of 4194304, moved 0\nfinal 5\nupload 9 an-upload\nsmall 1\n\
+                    final already 1\ntoo long 1\nthe older version\nnull 1\nbad 1\n";
+    assert_eq!(said, expected);
+    assert_eq!(*server.control.written.lock().unwrap(), b"abcdefghi");
+    assert_eq!(*server.control.changes.lock().unwrap(), ["Sync 0", "Publish 7", "kept", "kept"]);
+}
+
+#[test]
 fn a_c_program_writes_and_changes_names_in_each_way() {
     let dir = tempfile::tempdir().unwrap();
     install(dir.path());

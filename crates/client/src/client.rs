@@ -12,6 +12,7 @@ use crate::completion::{Completion, ReadRequest, WriteRequest};
 use crate::connection::{Connection, Read, unexpected};
 use crate::error::{Error, Result};
 use crate::future::RequestFuture;
+use crate::memory_writer::MemoryWriter;
 use crate::options::{Options, WriteOptions};
 use crate::protocol::{Change, Entry, Replace, Reply, Request, Stat};
 use crate::stream::{Stream, StreamOptions};
@@ -220,6 +221,25 @@ impl Client {
         }
     }
 
+    /// Begins to build the title `path` in memory that this program maps. It has no bytes at first;
+    /// [`MemoryWriter::grow`] makes room for some. It has no name before [`MemoryWriter::publish`].
+    ///
+    /// # Errors
+    /// As [`Self::create`], and what the system says of the mapping.
+    pub fn create_in_memory(&self, path: &str, replace: Replace) -> Result<MemoryWriter> {
+        MemoryWriter::begin(&self.connection, path, replace, false)
+    }
+
+    /// Begins to build the next version of the title `path` in memory: the memory begins with the
+    /// bytes that the title has now. Other programs see the old version until this one is
+    /// published.
+    ///
+    /// # Errors
+    /// As [`Self::create_in_memory`] and [`Title::map`]; `ENOENT` if there is no title.
+    pub fn edit_in_memory(&self, path: &str) -> Result<MemoryWriter> {
+        MemoryWriter::begin(&self.connection, path, Replace::Existing, true)
+    }
+
     /// Removes a title. Like all changes of names it is durable when the call returns, and every
     /// door of the server shows it at once.
     ///
@@ -308,7 +328,7 @@ impl Client {
             return Err(Error::new(Errno::INVAL, message));
         }
         let extent = buffer.map_or(Extent::NONE, Buffer::into_extent);
-        let part = Part { operation, extent, len: len as u32, modified: modified as u64 };
+        let part = Part { operation, extent, len: len as u32, value: modified as u64 };
         let mut state = connection.state();
         let token = writer.submit(&mut state, part, destination);
         connection.release(state);

@@ -78,6 +78,7 @@ mod stream;
 mod writer;
 
 mod completion;
+mod memory_writer;
 
 mod future;
 
@@ -88,6 +89,7 @@ pub use client::{Client, Space};
 pub use completion::{Completion, ReadRequest, WriteRequest};
 pub use error::{Error, Result};
 pub use future::RequestFuture;
+pub use memory_writer::MemoryWriter;
 pub use options::{Options, WriteOptions};
 pub use protocol::{Entry, Replace, Stat};
 pub use stream::{Stream, StreamOptions};

@@ -11,6 +11,11 @@ use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 use tactus_ring::shared::SharedMemory;
 
+/// A mapping of a memory file that grows: of more bytes than the file has.
+pub struct GrowingMapping {
+    mapping: Mapping,
+}
+
 /// A mapping of a memory file.
 pub struct Mapping {
     base: NonNull<u8>,
@@ -26,6 +31,18 @@ pub fn create(len: usize) -> io::Result<OwnedFd> {
     let file = rustix::fs::memfd_create("tactus-client", flags)?;
     rustix::fs::ftruncate(&file, len as u64)?;
     rustix::fs::fcntl_add_seals(&file, SEALS)?;
+    Ok(file)
+}
+
+/// Makes an empty memory file for a title that a program builds. It can grow and cannot shrink.
+///
+/// # Errors
+/// What the kernel says.
+pub fn create_growing() -> io::Result<OwnedFd> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let file = rustix::fs::memfd_create("tactus-title", flags)?;
+    rustix::fs::fchmod(&file, Mode::RUSR | Mode::WUSR)?;
+    rustix::fs::fcntl_add_seals(&file, GROWING_SEALS)?;
     Ok(file)
 }
 
@@ -80,12 +97,70 @@ impl Mapping {
     }
 
     fn map(file: BorrowedFd<'_>, len: usize, access: ProtFlags) -> io::Result<Self> {
-        let flags = MapFlags::SHARED | MapFlags::POPULATE;
+        Self::map_as(file, len, access, MapFlags::SHARED | MapFlags::POPULATE)
+    }
+
+    fn map_as(
+        file: BorrowedFd<'_>,
+        len: usize,
+        access: ProtFlags,
+        flags: MapFlags,
+    ) -> io::Result<Self> {
         // SAFETY: the kernel chooses a free address, so no existing memory changes.
         let mapped =
             unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, access, flags, file.as_fd(), 0) }?;
         let base = NonNull::new(mapped.cast()).expect("the kernel maps nothing at address zero");
         Ok(Self { base, len })
+    }
+}
+
+impl GrowingMapping {
+    /// Maps `len` bytes of `file` for reading and writing. The file may have fewer, and may grow;
+    /// it cannot shrink.
+    ///
+    /// # Errors
+    /// `EINVAL` if its length is not sealed against shrinking, otherwise what the kernel says.
+    pub fn new(file: BorrowedFd<'_>, len: usize) -> io::Result<Self> {
+        if !rustix::fs::fcntl_get_seals(file)?.contains(GROWING_SEALS) {
+            return Err(Errno::INVAL.into());
+        }
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        let flags = MapFlags::SHARED | MapFlags::NORESERVE;
+        Ok(Self { mapping: Mapping::map_as(file, len, access, flags)? })
+    }
+
+    /// The bytes from `first` on.
+    ///
+    /// # Safety
+    /// The file has `first + len` bytes, and nobody writes to these while the slice lives.
+    ///
+    /// # Panics
+    /// If so many are not mapped.
+    #[must_use]
+    pub unsafe fn bytes(&self, first: usize, len: usize) -> &[u8] {
+        let from = self.address(first, len);
+        // SAFETY: mapped, and there, as the caller promises.
+        unsafe { std::slice::from_raw_parts(from, len) }
+    }
+
+    /// The bytes from `first` on, to be changed.
+    ///
+    /// # Safety
+    /// As [`Self::bytes`].
+    ///
+    /// # Panics
+    /// If so many are not mapped.
+    pub unsafe fn bytes_mut(&mut self, first: usize, len: usize) -> &mut [u8] {
+        let from = self.address(first, len);
+        // SAFETY: mapped, and there, as the caller promises; borrowed mutably.
+        unsafe { std::slice::from_raw_parts_mut(from, len) }
+    }
+
+    fn address(&self, first: usize, len: usize) -> *mut u8 {
+        let end = first.checked_add(len).expect("a range of memory");
+        assert!(end <= self.mapping.len, "the bytes are mapped");
+        // SAFETY: in bounds of the mapping.
+        unsafe { self.mapping.base.add(first) }.as_ptr()
     }
 }
 
@@ -115,6 +190,7 @@ impl Drop for Mapping {
 }
 
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
+const GROWING_SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::SEAL);
 
 #[cfg(test)]
 mod tests {

@@ -70,6 +70,17 @@ pub enum Request {
         /// The number from [`Reply::Stream`].
         stream: u32,
     },
+    /// Begins to build a title in memory that the program maps, if the program may write.
+    /// Answered by [`Reply::CreatedInMemory`].
+    CreateInMemory {
+        /// Its path, as in HTTP.
+        title: String,
+        /// What may have the name already, at the beginning and when it is published.
+        replace: Replace,
+        /// Whether it is the next version of a title: the memory begins with its bytes.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        edit: bool,
+    },
     /// Asks for facts about a title or a directory. Answered by [`Reply::Stat`].
     Stat {
         /// Its path, as in HTTP.
@@ -107,6 +118,9 @@ pub enum Change {
     Abandon {
         /// The number from [`Reply::Created`].
         writer: u32,
+        /// Whether what was synced of a title in memory stays, to be continued.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        keeps: bool,
     },
     /// Asks why the last request of a writer has failed. Answered by [`Reply::Error`], or by
     /// [`Reply::Done`] if none has failed.
@@ -231,6 +245,20 @@ pub enum Reply {
     Created {
         /// What requests in the ring name its writer by. Never used twice in a connection.
         writer: u32,
+    },
+    /// A title can be built. With one descriptor, for reading and writing: its memory, which can
+    /// grow and cannot shrink.
+    CreatedInMemory {
+        /// What requests in the ring name its writer by, as in [`Reply::Created`].
+        writer: u32,
+        /// Where the title begins in the memory.
+        first: u64,
+        /// Bytes of it that are there.
+        len: u64,
+        /// The most bytes that it can ever have there.
+        limit: u64,
+        /// What the title is continued by after a crash, when it was synced.
+        upload: String,
     },
     /// The change is made and durable.
     Done,

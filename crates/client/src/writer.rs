@@ -27,6 +27,8 @@ pub struct Writer {
     /// The offset of the next write. Changed under the lock of the connection only, so that writes
     /// are in the ring in the order of their offsets.
     end: AtomicU64,
+    /// What was synced of it outlives it.
+    keeps: bool,
     /// The server has ended it.
     is_ended: bool,
 }
@@ -36,12 +38,22 @@ pub(crate) struct Part {
     pub(crate) operation: Operation,
     pub(crate) extent: Extent,
     pub(crate) len: u32,
-    pub(crate) modified: u64,
+    /// The modification time of a title that is published, or a number of bytes of one in memory.
+    pub(crate) value: u64,
 }
 
 impl Writer {
     pub(crate) fn new(connection: Arc<Connection>, number: u32) -> Self {
-        Self { connection, number, end: AtomicU64::new(0), is_ended: false }
+        Self::with(connection, number, false)
+    }
+
+    /// The writer of a title that is built in memory.
+    pub(crate) fn in_memory(connection: Arc<Connection>, number: u32) -> Self {
+        Self::with(connection, number, true)
+    }
+
+    fn with(connection: Arc<Connection>, number: u32, keeps: bool) -> Self {
+        Self { connection, number, end: AtomicU64::new(0), keeps, is_ended: false }
     }
 
     pub(crate) fn belongs_to(&self, connection: &Arc<Connection>) -> bool {
@@ -104,7 +116,7 @@ impl Writer {
         buffer.copy_from_slice(&bytes[..len]);
         let operation = Operation::Write;
         let extent = buffer.into_extent();
-        let part = Part { operation, extent, len: len as u32, modified: 0 };
+        let part = Part { operation, extent, len: len as u32, value: 0 };
         let mut state = self.connection.state();
         let token = self.submit(&mut state, part, Destination::Caller(None));
         self.connection.release(state);
@@ -136,9 +148,7 @@ impl Writer {
     /// # Errors
     /// As [`Self::publish`]; `EINVAL` for a time before 1970.
     pub fn publish_at(self, modified: i64) -> Result<()> {
-        let modified = u64::try_from(modified)
-            .map_err(|_| Error::new(Errno::INVAL, "the time is before 1970"))?;
-        self.request(Operation::Publish, modified)
+        self.request(Operation::Publish, time_of(modified)?)
     }
 
     /// Drops all bytes. When this returns, their space and their quota are free again. A writer
@@ -148,7 +158,7 @@ impl Writer {
     /// `ECONNRESET` if the server has gone.
     pub fn abort(mut self) -> Result<()> {
         self.is_ended = true;
-        match self.connection.ask(&Change::Abandon { writer: self.number }.into())? {
+        match self.connection.ask(&Change::Abandon { writer: self.number, keeps: false }.into())? {
             Reply::Closed => Ok(()),
             other => Err(unexpected(other)),
         }
@@ -161,9 +171,9 @@ impl Writer {
         part: Part,
         destination: Destination,
     ) -> Result<Token> {
-        let Part { operation, extent, len, modified } = part;
+        let Part { operation, extent, len, value } = part;
         let has_bytes = operation == Operation::Write;
-        let offset = if has_bytes { self.end.load(Ordering::Relaxed) } else { modified };
+        let offset = if has_bytes { self.end.load(Ordering::Relaxed) } else { value };
         let (token, when) = (0, MonoTime(0));
         let (handle, offset, at) = (self.number, Bytes(offset), extent.pages.at());
         let request = Request { token, operation, handle, offset, len, at, when };
@@ -173,8 +183,8 @@ impl Writer {
     }
 
     /// Submits a request without bytes, and waits for its end.
-    fn request(&self, operation: Operation, modified: u64) -> Result<()> {
-        let part = Part { operation, extent: Extent::NONE, len: 0, modified };
+    pub(crate) fn request(&self, operation: Operation, value: u64) -> Result<()> {
+        let part = Part { operation, extent: Extent::NONE, len: 0, value };
         let mut state = self.connection.state();
         let token = self.submit(&mut state, part, Destination::Caller(None));
         self.connection.release(state);
@@ -209,7 +219,8 @@ impl Writer {
 impl Drop for Writer {
     fn drop(&mut self) {
         if !self.is_ended {
-            self.connection.tell(&Change::Abandon { writer: self.number }.into());
+            let (writer, keeps) = (self.number, self.keeps);
+            self.connection.tell(&Change::Abandon { writer, keeps }.into());
         }
     }
 }
@@ -219,6 +230,11 @@ impl fmt::Debug for Writer {
         let mut shown = f.debug_struct("Writer");
         shown.field("number", &self.number).field("len", &self.len()).finish()
     }
+}
+
+/// A modification time as a request has it.
+pub(crate) fn time_of(modified: i64) -> Result<u64> {
+    u64::try_from(modified).map_err(|_| Error::new(Errno::INVAL, "the time is before 1970"))
 }
 
 /// The pieces of one call that are under way, the oldest first. Dropped, it waits for none of them.

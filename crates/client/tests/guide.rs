@@ -2,6 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails with a panic")]
 
+#[path = "../examples/build.rs"]
+#[allow(dead_code, reason = "its main function reads the command line")]
+mod build_program;
 #[allow(dead_code, reason = "made for more tests than these")]
 mod fake;
 #[path = "../examples/play.rs"]
@@ -45,4 +48,15 @@ fn the_rust_program_of_the_guide_plays_a_title() {
     let guide = include_str!("../../../docs/guide/local-programs.md");
     let example = include_str!("../examples/play.rs");
     assert!(guide.contains(&format!("```rust\n{example}```\n")), "examples/play.rs has changed");
+}
+
+#[test]
+fn the_rust_program_of_the_guide_builds_a_title_in_memory() {
+    let server = fake::FakeServer::start();
+    let bytes: Vec<u8> = (0..1_500_000_u32).map(|at| (at ^ at >> 8) as u8).collect();
+    build_program::build(server.path.to_str().unwrap(), "/one", &bytes[..]).unwrap();
+    assert!(*server.control.written.lock().unwrap() == bytes);
+    let guide = include_str!("../../../docs/guide/memory.md");
+    let example = include_str!("../examples/build.rs");
+    assert!(guide.contains(&format!("```rust\n{example}```\n")), "examples/build.rs has changed");
 }

@@ -11,6 +11,7 @@ use std::time::Duration;
 use tactus_client::{Client, Options, Replace, WriteOptions, WriteRequest, Writer};
 
 use fake::FakeServer;
+use fake::building::{MEMORY_LIMIT, MEMORY_ROOM};
 
 const DATA: usize = 1 << 20;
 const ENOSPC: i32 = 28;
@@ -140,4 +141,46 @@ fn names_are_changed_as_asked() {
         "SetModified { name: \"/b\", modified: 5 }",
     ];
     assert_eq!(*server.control.changes.lock().unwrap(), expected);
+}
+
+#[test]
+fn a_title_in_memory_grows_in_place_and_its_final_bytes_are_written_back_once() {
+    let server = FakeServer::start();
+    let client = Client::connect(&server.path).unwrap();
+    let mut writer = client.create_in_memory("/one", Replace::Titles).unwrap();
+    assert_eq!((writer.len(), writer.limit(), writer.upload()), (0, MEMORY_LIMIT, "an-upload"));
+    let all = bytes(700_000);
+    let mut place = None;
+    for len in [5, 300_000, 600_000] {
+        let before = writer.len();
+        writer.grow(len as u64).unwrap();
+        let end = writer.written_back() as usize;
+        writer.bytes_mut()[before - end..].copy_from_slice(&all[before..len]);
+        assert_eq!(*place.get_or_insert(writer.as_ptr()), writer.as_ptr());
+        assert!(*writer == all[..len]);
+        writer.write_back(len as u64 - 3).unwrap();
+        assert_eq!(writer.bytes_mut().len(), 3);
+    }
+    assert_eq!(writer.grow(MEMORY_ROOM + 1).unwrap_err().errno(), 12);
+    assert_eq!(writer.grow(MEMORY_LIMIT + 1).unwrap_err().errno(), 12);
+    assert_eq!((writer.len(), writer.written_back()), (600_000, 599_997));
+    writer.grow(1).unwrap();
+    assert_eq!(writer.write_back(599_996).unwrap_err().errno(), 22);
+    assert_eq!(writer.write_back(600_001).unwrap_err().errno(), 22);
+    writer.sync(599_998).unwrap();
+    writer.publish_at(599_999, 7).unwrap();
+    assert!(*server.control.written.lock().unwrap() == all[..599_999]);
+    // What was synced outlives a writer, unless it is aborted.
+    let edited = client.edit_in_memory("/one").unwrap();
+    assert_eq!(&*edited, b"the older version");
+    drop(edited);
+    client.edit_in_memory("/one").unwrap().abort().unwrap();
+    let expected = ["Sync 0", "Publish 7", "kept", "kept"];
+    wait_until(|| server.control.changes.lock().unwrap().len() >= expected.len());
+    assert_eq!(*server.control.changes.lock().unwrap(), expected);
+    let mut late = client.create_in_memory("/one", Replace::Titles).unwrap();
+    late.grow(10).unwrap();
+    server.control.write_error.store(ENOSPC as u32, Ordering::SeqCst);
+    let error = late.sync(10).unwrap_err();
+    assert_eq!((error.errno(), error.message()), (ENOSPC, "the disk is full"));
 }

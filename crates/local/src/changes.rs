@@ -13,14 +13,16 @@ use tactus_control::rights::{Right, Rights};
 use tactus_core::path::RequestPath;
 use tactus_core::units::WallTime;
 use tactus_storage::store::{
-    ChangeError, Precondition, Principal, ReplacePolicy, TitleMetadata, Upload, UploadError,
-    UploadSpec,
+    ChangeError, Create, Precondition, Principal, ReplacePolicy, ResumeError, TitleMetadata,
+    Upload, UploadError, UploadSpec,
 };
 
 use crate::errno::{
-    EACCES, EINVAL, EISDIR, Refusal, not_begun, not_changed, not_stored, other_volume,
+    EACCES, EBADF, EBADMSG, EBUSY, EINVAL, EISDIR, ENOENT, ESTALE, Refusal, not_begun, not_changed,
+    not_stored, other_volume,
 };
 use crate::names::path_of;
+use crate::open_upload::OpenUpload;
 use crate::settings::WriteSettings;
 
 /// The way of programs to the store.
@@ -37,6 +39,8 @@ pub(crate) struct Publication {
     path: RequestPath,
     /// The right without which the precondition is narrower than requested.
     lacks: Option<Right>,
+    /// It replaces one version of the title, and no other.
+    has_version: bool,
 }
 
 impl Changes {
@@ -52,6 +56,46 @@ impl Changes {
         len: Option<u64>,
         replace: Replace,
     ) -> Result<(Upload, Publication), Refusal> {
+        let (place, precondition, publication) = self.prepare(text, replace).await?;
+        let principal = self.principal.clone();
+        let put = UploadSpec { path: place.path, len, precondition, principal };
+        let begun = place.store.begin(put).await;
+        let upload = begun.map_err(|error| publication.refusal(&error))?;
+        Ok((upload, publication))
+    }
+
+    /// Begins a resumable upload of a title; of the next version of the one with the entity tag
+    /// `over`, if there is one.
+    pub(crate) async fn create(
+        self: &Arc<Self>,
+        text: &str,
+        replace: Replace,
+        over: Option<String>,
+    ) -> Result<(OpenUpload, Publication), Refusal> {
+        let (place, mut precondition, mut publication) = self.prepare(text, replace).await?;
+        publication.has_version = over.is_some();
+        if let Some(etag) = over {
+            precondition = Precondition::Match(vec![etag]);
+        }
+        let principal = self.principal.clone();
+        let create = Create {
+            path: Some(place.path),
+            len: None,
+            precondition,
+            principal: principal.clone(),
+            metadata: vec![],
+        };
+        let created = place.store.create(create).await;
+        let id = created.map_err(|error| publication.resume_refusal(&error))?;
+        Ok((OpenUpload::new(place.store, id, principal), publication))
+    }
+
+    /// Checks what forbids to store a title.
+    async fn prepare(
+        self: &Arc<Self>,
+        text: &str,
+        replace: Replace,
+    ) -> Result<(StorePlace, Precondition, Publication), Refusal> {
         if text.ends_with('/') {
             return Err((EISDIR, "the path of a title must not end with a slash".to_owned()));
         }
@@ -60,12 +104,9 @@ impl Changes {
         let place = self.place(&path)?;
         // Refused now rather than after all bytes. The lock may come later all the same.
         drop(self.permit(&[(&path, ChangeKind::Store)]).await?);
-        let publication = Publication { changes: Arc::clone(self), path, lacks };
-        let principal = self.principal.clone();
-        let put = UploadSpec { path: place.path, len, precondition, principal };
-        let begun = place.store.begin(put).await;
-        let upload = begun.map_err(|error| publication.refusal(&error))?;
-        Ok((upload, publication))
+        let changes = Arc::clone(self);
+        let publication = Publication { changes, path, lacks, has_version: false };
+        Ok((place, precondition, publication))
     }
 
     /// Removes a title.
@@ -218,10 +259,15 @@ impl Publication {
         mut upload: Upload,
         modified: Option<WallTime>,
     ) -> Result<(), Refusal> {
-        let _under_way = self.changes.permit(&[(&self.path, ChangeKind::Store)]).await?;
+        let _under_way = self.permit().await?;
         upload.describe(TitleMetadata { modified, ..TitleMetadata::default() });
         let finished = upload.finish().await;
         finished.map(drop).map_err(|error| self.refusal(&error))
+    }
+
+    /// Begins to give the title its name.
+    pub(crate) async fn permit(&self) -> Result<ChangeGuard, Refusal> {
+        self.changes.permit(&[(&self.path, ChangeKind::Store)]).await
     }
 
     /// The refusal of the upload: by the rights, if it failed only because they have narrowed its
@@ -232,7 +278,27 @@ impl Publication {
             | (Some(right @ Right::Publish), UploadError::PreconditionFailed) => {
                 self.changes.lacks(right, &self.path)
             }
+            (_, UploadError::PreconditionFailed) if self.has_version => {
+                let text = "the title is another version than the one that was opened";
+                (ESTALE, text.to_owned())
+            }
             _ => not_stored(error),
         }
+    }
+
+    /// The refusal of a resumable upload.
+    pub(crate) fn resume_refusal(&self, error: &ResumeError) -> Refusal {
+        let errno = match error {
+            ResumeError::Upload(error) => return self.refusal(error),
+            ResumeError::Locked | ResumeError::Superseded | ResumeError::Busy(_) => EBUSY,
+            ResumeError::NotFound => ENOENT,
+            ResumeError::Damaged => EBADMSG,
+            ResumeError::Finished => EBADF,
+            ResumeError::OffsetMismatch(_)
+            | ResumeError::LengthKnown
+            | ResumeError::MetadataTooLarge(_)
+            | ResumeError::Parts(_) => EINVAL,
+        };
+        (errno, error.to_string())
     }
 }

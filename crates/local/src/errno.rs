@@ -14,6 +14,7 @@ pub(crate) const EBADF: u32 = 9;
 pub(crate) const EAGAIN: u32 = 11;
 pub(crate) const ENOMEM: u32 = 12;
 pub(crate) const EACCES: u32 = 13;
+pub(crate) const EFAULT: u32 = 14;
 pub(crate) const EBUSY: u32 = 16;
 pub(crate) const EEXIST: u32 = 17;
 const EXDEV: u32 = 18;
@@ -31,6 +32,7 @@ pub(crate) const EBADMSG: u32 = 74;
 pub(crate) const EPROTONOSUPPORT: u32 = 93;
 pub(crate) const EOPNOTSUPP: u32 = 95;
 pub(crate) const ETIMEDOUT: u32 = 110;
+pub(crate) const ESTALE: u32 = 116;
 const EDQUOT: u32 = 122;
 pub(crate) const ECANCELED: u32 = 125;
 

@@ -14,11 +14,15 @@ mod doorbell;
 mod errno;
 mod peer;
 
+mod budget;
 mod names;
+mod open_upload;
 
 mod changes;
+mod growing_memory;
 
 mod fill;
+mod memory_upload;
 mod streams;
 mod titles;
 

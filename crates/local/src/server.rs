@@ -18,6 +18,7 @@ use tactus_control::socket_file::SocketFile;
 use tactus_storage::catalogue::Catalogue;
 use tokio::runtime::Handle;
 
+use crate::budget::MemoryBudget;
 use crate::changes::Changes;
 use crate::errno::{EACCES, EAGAIN};
 use crate::peer::{Admitted, Peer};
@@ -53,10 +54,12 @@ impl LocalServer {
     ) -> Result<Self> {
         let admitted = Admitted::of(settings).context("[local]")?;
         let (file, listener) = SocketFile::bind(&settings.socket, SocketType::SEQPACKET)?;
-        let mapped = MappedTitles::new(clients.clone(), broker.clone(), settings.titles_max);
+        let budget = MemoryBudget::new(settings.titles_max);
+        let mapped = MappedTitles::new(clients.clone(), broker.clone(), budget.clone());
         let shared = Shared {
             clients,
             mapped,
+            budget,
             catalogue: Arc::clone(catalogue),
             changes: settings.writing.as_ref().map(|own| Arc::new(Changes::new(own, gate))),
             broker: broker.clone(),

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::net::Shutdown;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use tactus_client::memory::{self, Mapping};
-use tactus_client::protocol::{Change, Reply, Request};
+use tactus_client::protocol::{Change, Replace, Reply, Request};
 use tactus_client::socket;
 use tactus_control::broker::Broker;
 use tactus_control::local::{LocalClients, LocalSession};
@@ -19,10 +19,13 @@ use tactus_core::units::{Bytes, KIB};
 use tactus_storage::catalogue::{Catalogue, OpenTitle};
 use tokio::runtime::Handle;
 
+use crate::budget::MemoryBudget;
 use crate::changes::Changes;
 use crate::doorbell::Doorbell;
-use crate::errno::{EACCES, EBADF, EBUSY, EINVAL, EIO, EMFILE, ENOMEM, EPROTONOSUPPORT, Refusal};
+use crate::errno::{EACCES, EBADF, EBUSY, EINVAL, EIO, EMFILE, EPROTONOSUPPORT, Refusal};
 use crate::fill::FillError;
+use crate::growing_memory::{FIRST, GrowingMemory, GrowthFault};
+use crate::memory_upload::growth_refusal;
 use crate::names::{self, Listing};
 use crate::peer::Peer;
 use crate::streams::{StreamContext, StreamRequest, Streams};
@@ -39,6 +42,8 @@ pub(crate) struct Shared {
     pub(crate) broker: Broker,
     pub(crate) data_max: Bytes,
     pub(crate) mapped: MappedTitles,
+    /// The memory of titles that programs have mapped or build.
+    pub(crate) budget: MemoryBudget,
     /// Runs the catalogue's lookups.
     pub(crate) runtime: Handle,
 }
@@ -153,6 +158,10 @@ fn answer(
                 shared.runtime.block_on(found).map(|(reply, file)| (reply, Some(file)))
             }
             Request::Space { path } => names::space(&shared.catalogue, &path).map(alone),
+            Request::CreateInMemory { title, replace, edit } => {
+                let new = NewTitle { path: title, replace, edit };
+                create_in_memory(new, shared, writers)
+            }
             Request::Stream { handle, first, rate, burst, room } => {
                 let title = titles.streamed(handle);
                 title.and_then(|(title, path)| {
@@ -175,10 +184,7 @@ fn answer(
             }
             Request::Change(change) => match writers {
                 Some(writers) => shared.runtime.block_on(changed(change, writers)).map(alone),
-                None => {
-                    let text = "this user may not write; see [local] write_users and write_groups";
-                    Err((EACCES, text.to_owned()))
-                }
+                None => Err(may_not_write()),
             },
         };
         let (reply, file) =
@@ -194,6 +200,58 @@ fn alone(reply: Reply) -> (Reply, Option<OwnedFd>) {
     (reply, None)
 }
 
+fn may_not_write() -> Refusal {
+    let text = "this user may not write; see [local] write_users and write_groups";
+    (EACCES, text.to_owned())
+}
+
+/// A title to build in memory.
+struct NewTitle {
+    path: String,
+    replace: Replace,
+    edit: bool,
+}
+
+/// Begins to build a title in memory. With the bytes of an older version it waits for the disk.
+fn create_in_memory(
+    new: NewTitle,
+    shared: &Shared,
+    writers: Option<&Writers>,
+) -> Result<(Reply, Option<OwnedFd>), Refusal> {
+    let writers = writers.ok_or_else(may_not_write)?;
+    let NewTitle { path, replace, edit } = new;
+    let memory = GrowingMemory::new(&shared.budget).map_err(growth_refusal)?;
+    let (mut replace, mut over) = (replace, None);
+    if edit {
+        let found = names::open(&shared.catalogue, &path);
+        let (title, _) = shared.runtime.block_on(found)?;
+        load(&title, &memory, shared)?;
+        (replace, over) = (Replace::Existing, Some(title.etag.clone()));
+    }
+    let memory = Arc::new(memory);
+    let file = memory.writable().map_err(|error| growth_refusal(GrowthFault::System(error)))?;
+    let begun = writers.create_in_memory(&path, replace, over, Arc::clone(&memory));
+    let (writer, upload) = shared.runtime.block_on(begun)?;
+    let (len, limit) = (memory.len(), memory.limit());
+    Ok((Reply::CreatedInMemory { writer, first: FIRST, len, limit, upload }, Some(file)))
+}
+
+/// Reads a title into new memory.
+fn load(title: &Arc<OpenTitle>, memory: &GrowingMemory, shared: &Shared) -> Result<(), Refusal> {
+    if title.following.is_some() {
+        return Err((EBUSY, "the title still grows; try again when it is complete".into()));
+    }
+    if title.len.0 == 0 {
+        return Ok(());
+    }
+    memory.grow(title.len.0).map_err(growth_refusal)?;
+    let whole = (FIRST + title.len.0) as usize;
+    let mapping = Mapping::of_own(memory.file().as_fd(), whole);
+    let mapping = mapping.map_err(|error| refusal(MapFault::System(error)))?;
+    let filled = shared.mapped.fill(title, Arc::new(mapping));
+    filled.map_err(|fault| refusal(MapFault::Fill(fault)))
+}
+
 /// Answers what a client changes.
 async fn changed(change: Change, writers: &Writers) -> Result<Reply, Refusal> {
     let changes = writers.changes();
@@ -202,8 +260,8 @@ async fn changed(change: Change, writers: &Writers) -> Result<Reply, Refusal> {
             let writer = writers.create(&title, len, replace).await?;
             return Ok(Reply::Created { writer });
         }
-        Change::Abandon { writer } => {
-            writers.abandon(writer).await?;
+        Change::Abandon { writer, keeps } => {
+            writers.abandon(writer, keeps).await?;
             return Ok(Reply::Closed);
         }
         Change::Reason { writer } => writers.reason(writer)?,
@@ -283,9 +341,7 @@ fn not_open(handle: u32) -> Refusal {
 fn refusal(fault: MapFault) -> Refusal {
     match fault {
         MapFault::Unfit => (EINVAL, "a title without bytes, or that grows, is not mapped".into()),
-        MapFault::NoRoom(left) => {
-            (ENOMEM, format!("{left} are left of [local] titles_max for titles in memory"))
-        }
+        MapFault::NoRoom(left) => growth_refusal(GrowthFault::NoRoom(left)),
         MapFault::Fill(FillError::Failed(errno)) => (errno, "the title cannot be read".into()),
         MapFault::Fill(FillError::TimedOut) => (EIO, "the disk does not answer".into()),
         MapFault::Fill(FillError::Busy) => (EMFILE, "no descriptors are left".into()),

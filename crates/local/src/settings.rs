@@ -13,7 +13,7 @@ pub struct LocalSettings {
     pub clients: u16,
     /// Most data that one client may share.
     pub data_max: Bytes,
-    /// Most memory of titles that clients have mapped.
+    /// Most memory of titles that clients have mapped or build.
     pub titles_max: Bytes,
     /// Users that may connect, by name or number, besides root and the server's own.
     pub users: Vec<String>,

@@ -19,6 +19,7 @@ use tactus_engine::message::TitleId;
 use tactus_ring::shared::{SharedBytes, SharedMemory};
 use tactus_storage::catalogue::OpenTitle;
 
+use crate::budget::{MemoryBudget, MemoryShare};
 use crate::fill::{self, FillError};
 
 /// The titles that programs have mapped. Clones share them.
@@ -28,16 +29,10 @@ pub(crate) struct MappedTitles(Arc<Shared>);
 struct Shared {
     clients: LocalClients,
     broker: Broker,
-    limit: Bytes,
-    table: Mutex<Table>,
+    budget: MemoryBudget,
+    table: Mutex<HashMap<TitleId, Weak<TitleMemory>>>,
     /// One title at a time is read: the server has one place among its own clients.
     reading: Mutex<()>,
-}
-
-#[derive(Default)]
-struct Table {
-    used: u64,
-    titles: HashMap<TitleId, Weak<TitleMemory>>,
 }
 
 /// A title in memory, as long as a program has it open.
@@ -46,7 +41,8 @@ pub(crate) struct TitleMemory {
     /// Set once it is filled.
     mapping: OnceLock<Arc<Mapping>>,
     shared: Arc<Shared>,
-    len: u64,
+    /// Given back when the file has been cut.
+    _share: MemoryShare,
 }
 
 /// Why a title is not mapped.
@@ -63,9 +59,19 @@ pub(crate) enum MapFault {
 }
 
 impl MappedTitles {
-    pub(crate) fn new(clients: LocalClients, broker: Broker, limit: Bytes) -> Self {
+    pub(crate) fn new(clients: LocalClients, broker: Broker, budget: MemoryBudget) -> Self {
         let (table, reading) = Default::default();
-        Self(Arc::new(Shared { clients, broker, limit, table, reading }))
+        Self(Arc::new(Shared { clients, broker, budget, table, reading }))
+    }
+
+    /// Reads `title` into `memory`, which is new. Waits for the disk.
+    pub(crate) fn fill(
+        &self,
+        title: &Arc<OpenTitle>,
+        memory: Arc<Mapping>,
+    ) -> Result<(), FillError> {
+        let _reading = self.0.reading();
+        fill::fill(&self.0.clients, &self.0.broker, title, memory)
     }
 
     /// The memory of a title: that of another program, or new and filled by the engine.
@@ -73,11 +79,11 @@ impl MappedTitles {
         if title.len.0 == 0 || title.following.is_some() {
             return Err(MapFault::Unfit);
         }
-        let known = || self.0.table().titles.get(&title.id).and_then(Weak::upgrade);
+        let known = || self.0.table().get(&title.id).and_then(Weak::upgrade);
         if let Some(known) = known() {
             return Ok(known);
         }
-        let _reading = self.0.reading.lock().unwrap_or_else(PoisonError::into_inner);
+        let _reading = self.0.reading();
         if let Some(known) = known() {
             return Ok(known);
         }
@@ -91,27 +97,27 @@ impl MappedTitles {
         fill::fill(&self.0.clients, &self.0.broker, title, Arc::clone(&mapping))
             .map_err(MapFault::Fill)?;
         memory.mapping.set(mapping).ok();
-        self.0.table().titles.insert(title.id, Arc::downgrade(&memory));
+        self.0.table().insert(title.id, Arc::downgrade(&memory));
         Ok(memory)
     }
 }
 
 impl Shared {
-    fn table(&self) -> MutexGuard<'_, Table> {
+    fn table(&self) -> MutexGuard<'_, HashMap<TitleId, Weak<TitleMemory>>> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn reading(&self) -> MutexGuard<'_, ()> {
+        self.reading.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes `len` bytes of the limit, for an empty file.
     fn claim(self: &Arc<Self>, len: u64) -> Result<TitleMemory, MapFault> {
         let file = memory::create_title().map_err(MapFault::System)?;
-        let mut table = self.table();
-        let left = self.limit.0.saturating_sub(table.used);
-        if len > left {
-            return Err(MapFault::NoRoom(Bytes(left)));
-        }
-        table.used += len;
+        let mut share = self.budget.share();
+        share.resize(len).map_err(MapFault::NoRoom)?;
         let mapping = OnceLock::new();
-        Ok(TitleMemory { file, mapping, shared: Arc::clone(self), len })
+        Ok(TitleMemory { file, mapping, shared: Arc::clone(self), _share: share })
     }
 }
 
@@ -135,9 +141,7 @@ impl Drop for TitleMemory {
         if let Err(error) = rustix::fs::ftruncate(&self.file, 0) {
             tracing::error!("the memory of a title cannot be taken back: {error}");
         }
-        let mut table = self.shared.table();
-        table.used -= self.len;
-        table.titles.retain(|_, title| title.strong_count() > 0);
+        self.shared.table().retain(|_, title| title.strong_count() > 0);
     }
 }
 

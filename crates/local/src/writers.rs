@@ -1,10 +1,11 @@
-//! The writers of a program: each takes bytes out of the shared data into slots of the write share,
-//! like the body of a request.
+//! The writers of a program: each takes bytes out of the shared data, or out of the memory of its
+//! title, into slots of the write share, like the body of a request.
 //!
 //! Promise: requests of one writer are carried out in order, each is answered once. The bytes of
 //! the program are copied once; checksums and the disk see the copy. A writer waits for a slot and
 //! for flushes only, on an ordinary thread, and holds no other writer up. What was not published
-//! leaves nothing: neither a file, nor a slot, nor a claim.
+//! leaves nothing: neither a file, nor a slot, nor a claim; except a title in memory that was
+//! synced.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,7 +22,10 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinHandle;
 
 use crate::changes::{Changes, Publication};
-use crate::errno::{EBADF, EMFILE, ESPIPE, ETIMEDOUT, Refusal};
+use crate::errno::{EBADF, EINVAL, EMFILE, ESPIPE, ETIMEDOUT, Refusal};
+use crate::growing_memory::GrowingMemory;
+use crate::memory_upload::{MemoryUpload, StepFault};
+use crate::open_upload::OpenUpload;
 
 /// The writers of one program, and what hands their requests to them.
 pub(crate) struct Writers {
@@ -45,6 +49,14 @@ struct Entry {
     requests: UnboundedSender<ForwardedRequest>,
     reason: Arc<Mutex<Option<Refusal>>>,
     task: JoinHandle<()>,
+    built: Option<BuiltTitle>,
+}
+
+/// What is kept of a title in memory until its writer ends.
+struct BuiltTitle {
+    upload: Arc<OpenUpload>,
+    /// The program sees its bytes to the end, even if they cannot be stored.
+    _memory: Arc<GrowingMemory>,
 }
 
 /// Writers of a program at once, as many as titles that it may read at once.
@@ -91,28 +103,62 @@ impl Writers {
         len: Option<u64>,
         replace: Replace,
     ) -> Result<u32, Refusal> {
+        self.check_room()?;
+        let (upload, publication) = self.changes.begin(title, len, replace).await?;
+        Ok(self.add(Progress::Open(Box::new(upload), publication), None))
+    }
+
+    /// Begins to build a title in `memory`; if `over` is the entity tag of a title, its next
+    /// version. Returns what requests name its writer by, and what the upload is continued by.
+    pub(crate) async fn create_in_memory(
+        &self,
+        title: &str,
+        replace: Replace,
+        over: Option<String>,
+        memory: Arc<GrowingMemory>,
+    ) -> Result<(u32, String), Refusal> {
+        self.check_room()?;
+        let (open, publication) = self.changes.create(title, replace, over).await?;
+        let open = Arc::new(open);
+        match MemoryUpload::begin(Arc::clone(&open), publication, Arc::clone(&memory)).await {
+            Ok(upload) => {
+                let id = open.id();
+                let built = BuiltTitle { upload: open, _memory: memory };
+                Ok((self.add(Progress::Memory(Box::new(upload)), Some(built)), id))
+            }
+            Err(refusal) => {
+                open.end(false).await;
+                Err(refusal)
+            }
+        }
+    }
+
+    fn check_room(&self) -> Result<(), Refusal> {
         if lock(&self.table).open.len() >= WRITERS_MAX {
             let text = format!("{WRITERS_MAX} titles are written, the most for one program");
             return Err((EMFILE, text));
         }
-        let (upload, publication) = self.changes.begin(title, len, replace).await?;
+        Ok(())
+    }
+
+    fn add(&self, progress: Progress, built: Option<BuiltTitle>) -> u32 {
         let (sender, requests) = unbounded_channel();
         let reason = Arc::<Mutex<Option<Refusal>>>::default();
         let (data, told) = (Arc::clone(&self.data), Arc::clone(&reason));
-        let progress = Progress::Open(Box::new(upload));
-        let writer = Writer { progress, publication, data, reason: told };
+        let writer = Writer { progress, data, reason: told };
         let task = self.runtime.spawn(writer.serve(requests));
         let mut table = lock(&self.table);
         let number = table.next;
         table.next = number.wrapping_add(1);
-        table.open.insert(number, Entry { requests: sender, reason, task });
-        Ok(number)
+        table.open.insert(number, Entry { requests: sender, reason, task, built });
+        number
     }
 
-    /// Ends a writer. Its slots and its claim are back when this returns.
-    pub(crate) async fn abandon(&self, writer: u32) -> Result<(), Refusal> {
+    /// Ends a writer. Its slots and its claim are back when this returns. If it `keeps` what was
+    /// synced, a title in memory can be continued.
+    pub(crate) async fn abandon(&self, writer: u32, keeps: bool) -> Result<(), Refusal> {
         let entry = lock(&self.table).open.remove(&writer);
-        entry.ok_or_else(|| unknown(writer))?.end().await;
+        entry.ok_or_else(|| unknown(writer))?.end(keeps).await;
         Ok(())
     }
 
@@ -123,36 +169,41 @@ impl Writers {
         lock(&entry.reason).clone().map_or(Ok(()), Err)
     }
 
-    /// Ends all writers.
+    /// Ends all writers. What was synced of titles in memory is kept.
     pub(crate) async fn end(self) {
         self.dispatcher.abort();
         // It ends in an error: it was aborted.
         self.dispatcher.await.ok();
         let open = std::mem::take(&mut lock(&self.table).open);
         for (_, entry) in open {
-            entry.end().await;
+            entry.end(true).await;
         }
     }
 }
 
 impl Entry {
-    async fn end(self) {
+    async fn end(self, keeps: bool) {
         self.task.abort();
         // It ends in an error: it was aborted. A title that is getting its name gets it.
         self.task.await.ok();
+        if let Some(built) = self.built {
+            built.upload.end(keeps).await;
+        }
     }
 }
 
 /// One title that is written.
 struct Writer {
     progress: Progress,
-    publication: Publication,
     data: Arc<SharedBytes>,
     reason: Arc<Mutex<Option<Refusal>>>,
 }
 
 enum Progress {
-    Open(Box<Upload>),
+    /// Its bytes come out of the data of the program.
+    Open(Box<Upload>, Publication),
+    /// It is built in memory.
+    Memory(Box<MemoryUpload>),
     /// It takes no more requests, for this reason.
     Over(Refusal),
 }
@@ -162,12 +213,7 @@ impl Writer {
         loop {
             let next = match tokio::time::timeout(SILENCE, requests.recv()).await {
                 Ok(next) => next,
-                Err(_) => {
-                    if let Progress::Open(upload) = &mut self.progress {
-                        upload.park();
-                    }
-                    requests.recv().await
-                }
+                Err(_) => self.idle(&mut requests).await,
             };
             let Some(request) = next else { return };
             let result = self.carry_out(request.request()).await;
@@ -180,50 +226,105 @@ impl Writer {
         }
     }
 
+    /// Waits for a request of a program that is silent.
+    async fn idle(
+        &mut self,
+        requests: &mut UnboundedReceiver<ForwardedRequest>,
+    ) -> Option<ForwardedRequest> {
+        match &mut self.progress {
+            Progress::Open(upload, _) => upload.park(),
+            Progress::Memory(upload) => {
+                upload.park();
+                tokio::select! {
+                    biased;
+                    next = requests.recv() => return next,
+                    () = upload.superseded() => {}
+                }
+                self.progress = Progress::Over(upload.give_way().await);
+            }
+            Progress::Over(_) => {}
+        }
+        requests.recv().await
+    }
+
     /// Carries a request out. Returns the number of bytes.
     async fn carry_out(&mut self, request: &Request) -> Result<u32, Refusal> {
-        let upload = match &mut self.progress {
-            Progress::Open(upload) => upload,
-            Progress::Over(refusal) => return Err(refusal.clone()),
-        };
-        let done = match request.operation {
-            Operation::Write => {
-                let end = upload.len();
-                if request.offset.0 != end {
-                    let text = format!(
-                        "a title is written in order: the next byte is {end}, not {}",
-                        request.offset.0
-                    );
-                    return Err((ESPIPE, text));
-                }
-                let written = write(upload, &self.data, request).await;
-                written.map_err(|error| match error {
-                    WriteError::Upload(error) => self.publication.refusal(&error),
-                    WriteError::NoSlot => {
-                        let text = "the disk was busy for a minute and could not take these bytes";
-                        (ETIMEDOUT, text.to_owned())
-                    }
-                })
-            }
-            Operation::Sync => {
-                let synced = upload.sync().await;
-                synced.map_err(|error| self.publication.refusal(&error))
-            }
-            Operation::Publish => {
-                let over = Progress::Over((EBADF, "the title is published".to_owned()));
-                let Progress::Open(upload) = std::mem::replace(&mut self.progress, over) else {
-                    unreachable!("it was open above");
-                };
-                let modified = (request.offset.0 > 0).then_some(WallTime(request.offset.0));
-                self.publication.publish(*upload, modified).await
-            }
-            Operation::Nothing | Operation::Read => Err(unknown(request.handle)),
-        };
-        if let Err(refusal) = &done {
-            // The upload goes here, with its file, its slots and its claim.
-            self.progress = Progress::Over(refusal.clone());
+        if request.operation == Operation::Publish {
+            return self.publish(request).await;
         }
-        done.map(|()| request.len)
+        let done = match &mut self.progress {
+            Progress::Open(upload, publication) => {
+                step(upload, publication, &self.data, request).await
+            }
+            Progress::Memory(upload) => match request.operation {
+                Operation::Grow => upload.grow(request.offset.0).await,
+                Operation::WriteBack => upload.write_back(request.offset.0).await,
+                Operation::Sync => upload.sync().await,
+                _ => {
+                    let text = "a title in memory is written back, out of its memory".to_owned();
+                    Err(StepFault::Request((EINVAL, text)))
+                }
+            },
+            Progress::Over(refusal) => Err(StepFault::Request(refusal.clone())),
+        };
+        match done {
+            Ok(()) => Ok(request.len),
+            Err(StepFault::Request(refusal)) => Err(refusal),
+            Err(StepFault::Title(refusal)) => {
+                // The upload goes here, with its file, its slots and its claim; that of a title in
+                // memory when its writer ends.
+                self.progress = Progress::Over(refusal.clone());
+                Err(refusal)
+            }
+        }
+    }
+
+    /// Makes a title of all bytes.
+    async fn publish(&mut self, request: &Request) -> Result<u32, Refusal> {
+        let over = Progress::Over((EBADF, "the title is published".to_owned()));
+        let modified = (request.offset.0 > 0).then_some(WallTime(request.offset.0));
+        let published = match std::mem::replace(&mut self.progress, over) {
+            Progress::Open(upload, publication) => publication.publish(*upload, modified).await,
+            Progress::Memory(upload) => upload.publish(modified).await,
+            Progress::Over(refusal) => Err(refusal),
+        };
+        published.map(|()| 0).inspect_err(|refusal| {
+            self.progress = Progress::Over(refusal.clone());
+        })
+    }
+}
+
+/// Carries a request out for a title whose bytes come out of the data of the program.
+async fn step(
+    upload: &mut Upload,
+    publication: &Publication,
+    data: &SharedBytes,
+    request: &Request,
+) -> Result<(), StepFault> {
+    let refused = |error| StepFault::Title(publication.refusal(&error));
+    match request.operation {
+        Operation::Write => {
+            let end = upload.len();
+            if request.offset.0 != end {
+                let text = format!(
+                    "a title is written in order: the next byte is {end}, not {}",
+                    request.offset.0
+                );
+                return Err(StepFault::Request((ESPIPE, text)));
+            }
+            write(upload, data, request).await.map_err(|error| match error {
+                WriteError::Upload(error) => refused(error),
+                WriteError::NoSlot => {
+                    let text = "the disk was busy for a minute and could not take these bytes";
+                    StepFault::Title((ETIMEDOUT, text.to_owned()))
+                }
+            })
+        }
+        Operation::Sync => upload.sync().await.map_err(refused),
+        _ => {
+            let text = "the title was not begun in memory".to_owned();
+            Err(StepFault::Request((EINVAL, text)))
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails with a panic")]
 
+pub(crate) mod building;
 mod streams;
 
 use std::os::fd::{AsFd, OwnedFd};
@@ -58,6 +59,8 @@ pub(crate) struct Control {
     pub(crate) closed: AtomicU64,
     /// Bytes that the client has written.
     pub(crate) written: Mutex<Vec<u8>>,
+    /// The title that the client builds in memory.
+    built: building::BuiltTitle,
     /// Names changed: what the client has asked for.
     pub(crate) changes: Mutex<Vec<String>>,
     /// Writes are answered with this error number, if it is one.
@@ -194,6 +197,12 @@ fn serve_names(client: &OwnedFd, control: &Control) {
                 Reply::Space { total: 3, free: 2, available: 1 }
             }
             Message::Change(change) => change_names(change, control),
+            Message::CreateInMemory { edit, .. } => {
+                let (reply, memory) =
+                    control.built.begin(if edit { b"the older version" } else { b"" });
+                file = Some(memory);
+                reply
+            }
             Message::Open { title } if title.starts_with("/missing") => missing(&title),
             Message::Stat { title } if title.starts_with("/missing") => missing(&title),
             Message::Open { .. } => {
@@ -232,7 +241,10 @@ fn change_names(change: Change, control: &Control) -> Reply {
     match change {
         Change::Create { title, .. } if title.starts_with("/missing") => missing(&title),
         Change::Create { .. } => Reply::Created { writer: 5 },
-        Change::Abandon { writer: 5 } => {
+        Change::Abandon { writer: 5, keeps } => {
+            if keeps {
+                control.changes.lock().unwrap().push("kept".to_owned());
+            }
             control.closed.fetch_add(1, Ordering::SeqCst);
             Reply::Closed
         }
@@ -370,7 +382,13 @@ impl Engine {
         if errno > 0 {
             return Err(errno);
         }
-        if request.operation == Operation::Write {
+        if request.operation == Operation::WriteBack {
+            let mut written = self.control.written.lock().unwrap();
+            let from = written.len() as u64;
+            written.extend(self.control.built.read(from, request.offset.0));
+        } else if request.operation == Operation::Grow {
+            self.control.built.grow(request.offset.0)?;
+        } else if request.operation == Operation::Write {
             let mut written = self.control.written.lock().unwrap();
             assert_eq!(request.offset.0, written.len() as u64, "in order");
             let mut bytes = vec![0; request.len as usize];

@@ -13,6 +13,7 @@ use tactus_testkit::{DISK_MODEL, server};
 use crate::TACTUS;
 use raw::{DATA, Raw};
 
+mod building;
 mod killed;
 mod library;
 mod raw;

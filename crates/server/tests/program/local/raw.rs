@@ -72,7 +72,7 @@ impl Raw {
         self.ask_for_files(message).0
     }
 
-    fn ask_for_files(&self, message: &Message) -> (Reply, Vec<OwnedFd>) {
+    pub(super) fn ask_for_files(&self, message: &Message) -> (Reply, Vec<OwnedFd>) {
         socket::send(&self.connection, message, &[]).expect("a server that answers");
         socket::receive(&self.connection)
             .expect("a server that answers")

@@ -8,22 +8,22 @@ use tactus_client::{Client, Error, Options, Replace, WriteOptions, WriteRequest}
 
 use super::*;
 
-const TOKEN: &str = "a-token-of-more-than-16-characters";
+pub(super) const TOKEN: &str = "a-token-of-more-than-16-characters";
 
 /// A server that stores titles.
-struct Site {
+pub(super) struct Site {
     process: Process,
     http: String,
     admin: String,
-    socket: PathBuf,
-    dir: tempfile::TempDir,
+    pub(super) socket: PathBuf,
+    pub(super) dir: tempfile::TempDir,
     /// Files of its own without a name.
     own: Vec<String>,
 }
 
 /// A server whose `[local]` has these keys beside its path; `principal` are keys of the principal
 /// `studio`.
-fn serve_with(local: &str, principal: &str) -> Site {
+pub(super) fn serve_with(local: &str, principal: &str) -> Site {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory on a disk");
     let titles = dir.path().join("titles");
     fs::create_dir_all(titles.join(".tactus")).expect("a directory");
@@ -51,16 +51,16 @@ fn serve_with(local: &str, principal: &str) -> Site {
 }
 
 /// A server where this user may write without a quota.
-fn serve_writers() -> Site {
+pub(super) fn serve_writers() -> Site {
     serve_with(&own_user(), "")
 }
 
-fn own_user() -> String {
+pub(super) fn own_user() -> String {
     format!("write_users = [\"{}\"]", rustix::process::geteuid().as_raw())
 }
 
 impl Site {
-    fn request(&self, head: &str, body: &str) -> String {
+    pub(super) fn request(&self, head: &str, body: &str) -> String {
         let len = body.len();
         let text = format!(
             "{head}\r\nHost: {}\r\nConnection: close\r\nContent-Length: {len}\r\n\r\n{body}",
@@ -70,7 +70,7 @@ impl Site {
     }
 
     /// The status and the body of a title.
-    fn get(&self, path: &str) -> (u16, String) {
+    pub(super) fn get(&self, path: &str) -> (u16, String) {
         let answer = self.request(&format!("GET {path} HTTP/1.1"), "");
         let (head, body) = answer.split_once("\r\n\r\n").expect("a head");
         (head[9..12].parse().expect("a status"), body.to_owned())
@@ -85,7 +85,7 @@ impl Site {
 
     /// Files of the volume that no title is: names in the server's own directories, and files
     /// without a name that the server has open.
-    fn left(&self) -> Vec<String> {
+    pub(super) fn left(&self) -> Vec<String> {
         let own = self.dir.path().join("titles/.tactus");
         let names = ["stage", "uploads", "trash"].map(|name| fs::read_dir(own.join(name)));
         let names = names.into_iter().flatten().flatten().flatten();
@@ -99,7 +99,7 @@ impl Site {
         left
     }
 
-    fn wait_until_nothing_is_left(&self) {
+    pub(super) fn wait_until_nothing_is_left(&self) {
         let until = Instant::now() + PATIENCE;
         while self.clients() > 0.0 || !self.left().is_empty() {
             assert!(Instant::now() < until, "{:?} are left", self.left());
@@ -107,11 +107,11 @@ impl Site {
         }
     }
 
-    fn connect(&self) -> Client {
+    pub(super) fn connect(&self) -> Client {
         Client::connect(&self.socket).expect("a connection")
     }
 
-    fn store(&self, client: &Client, path: &str, bytes: &[u8]) -> Result<(), Error> {
+    pub(super) fn store(&self, client: &Client, path: &str, bytes: &[u8]) -> Result<(), Error> {
         let writer = client.create(path, &WriteOptions::default())?;
         writer.write_all(bytes)?;
         writer.publish()
@@ -119,11 +119,11 @@ impl Site {
 }
 
 /// Text, so that an answer over HTTP shows it as it is.
-fn content(len: usize, seed: usize) -> Vec<u8> {
+pub(super) fn content(len: usize, seed: usize) -> Vec<u8> {
     (0..len).map(|at| b'a' + ((at ^ at >> 7 ^ at >> 15) + seed) as u8 % 26).collect()
 }
 
-fn errno<T>(result: Result<T, Error>) -> i32 {
+pub(super) fn errno<T>(result: Result<T, Error>) -> i32 {
     result.err().expect("a refusal").errno()
 }
 
@@ -359,10 +359,11 @@ fn requests_of_writers_that_cannot_be_are_error_numbers_and_nothing_else() {
     assert_eq!(client.refusal(&Change::Reason { writer }.into()), 9);
     assert_eq!(site.get("/a.ts").1, "hello".repeat(52));
 
-    assert_eq!(client.refusal(&Change::Abandon { writer: 77 }.into()), 9);
+    let abandon = |writer| Change::Abandon { writer, keeps: false }.into();
+    assert_eq!(client.refusal(&abandon(77)), 9);
     assert_eq!(client.refusal(&Change::Reason { writer: 77 }.into()), 9);
-    assert_eq!(client.ask(&Change::Abandon { writer }.into()), Reply::Closed);
-    assert_eq!(client.refusal(&Change::Abandon { writer }.into()), 9);
+    assert_eq!(client.ask(&abandon(writer)), Reply::Closed);
+    assert_eq!(client.refusal(&abandon(writer)), 9);
     for nth in 0..64 {
         let Reply::Created { writer: next } = client.ask(&create(&format!("/{nth}.ts"))) else {
             panic!("no writer {nth}")
