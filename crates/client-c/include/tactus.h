@@ -73,6 +73,15 @@ typedef struct {
   uint64_t pages;
 } tactus_buffer;
 
+// Reserved room for the reads of one title at moments.
+typedef struct {
+  // How far ahead of its moment a read has to be submitted, for each block that it lies in, in
+  // nanoseconds. The request needs some time to the server: add a few milliseconds.
+  uint64_t ahead_ns;
+  // Bytes of a block.
+  uint64_t block;
+} tactus_reserve_info;
+
 // A request that has ended.
 typedef struct {
   // Which request it was.
@@ -205,8 +214,28 @@ int tactus_buffer_new(const tactus_client *client, size_t len, tactus_buffer *bu
 // afterwards.
 void tactus_buffer_free(const tactus_client *client, tactus_buffer buffer);
 
+// Reserves room for reads of a title at moments: `interval_ns` between two of them in the mean,
+// each at most `tolerance_ns` earlier than that allows, of at most `len` bytes. From then on,
+// until the title is closed, the moment of each read is kept, or its completion has an error at
+// once: -ETIME if the moment is nearer than `ahead_ns` for each block that the read lies in,
+// -EBUSY if the moments are closer than reserved, -EMSGSIZE if the read is longer.
+//
+// Returns 0 or a negative error number: -EBUSY or -ENOSPC if the server has no room, -EMSGSIZE if
+// `len` is more than a block, -EEXIST if the title has a reserve, -EINVAL for an interval that
+// cannot be or a title that grows.
+//
+// # Safety
+// `title` is valid; `reserve` is valid for writing.
+int tactus_reserve(const tactus_title *title,
+                   uint64_t interval_ns,
+                   uint64_t tolerance_ns,
+                   uint32_t len,
+                   tactus_reserve_info *reserve);
+
 // Submits a read of as many bytes as the buffer has. It takes effect at `when_ns` of
-// CLOCK_MONOTONIC or as soon as possible after it, not before; 0: at once. `token` may be null.
+// CLOCK_MONOTONIC, not before; 0: at once. With tactus_reserve() the moment is kept or the read is
+// refused; without it the read takes effect as soon as possible after the moment. `token` may be
+// null.
 //
 // Returns 0 or a negative error number: -EAGAIN if as many reads are under way as may be,
 // -ECONNRESET if the server has gone. In each case the buffer belongs to the library: after

@@ -17,7 +17,8 @@ use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 use tactus_client::{
-    Client, Completion, Error, MonoTime, Options, RawBuffer, ReadRequest, Stat, Title,
+    Client, Completion, Error, MonoTime, Nanos, Options, RawBuffer, ReadRequest, ReserveOptions,
+    Stat, Title,
 };
 
 /// A connection to the server. It can be used by several threads at once.
@@ -77,6 +78,17 @@ pub struct TactusCompletion {
     pub result: i64,
     /// When it took effect, in nanoseconds of CLOCK_MONOTONIC.
     pub at_ns: u64,
+}
+
+/// Reserved room for the reads of one title at moments.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct TactusReserve {
+    /// How far ahead of its moment a read has to be submitted, for each block that it lies in, in
+    /// nanoseconds. The request needs some time to the server: add a few milliseconds.
+    pub ahead_ns: u64,
+    /// Bytes of a block.
+    pub block: u64,
 }
 
 /// Called for each name of a directory. Any value but 0 ends the list.
@@ -294,8 +306,42 @@ pub unsafe extern "C" fn tactus_buffer_free(client: *const TactusClient, buffer:
     }
 }
 
+/// Reserves room for reads of a title at moments: `interval_ns` between two of them in the mean,
+/// each at most `tolerance_ns` earlier than that allows, of at most `len` bytes. From then on,
+/// until the title is closed, the moment of each read is kept, or its completion has an error at
+/// once: -ETIME if the moment is nearer than `ahead_ns` for each block that the read lies in,
+/// -EBUSY if the moments are closer than reserved, -EMSGSIZE if the read is longer.
+///
+/// Returns 0 or a negative error number: -EBUSY or -ENOSPC if the server has no room, -EMSGSIZE if
+/// `len` is more than a block, -EEXIST if the title has a reserve, -EINVAL for an interval that
+/// cannot be or a title that grows.
+///
+/// # Safety
+/// `title` is valid; `reserve` is valid for writing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tactus_reserve(
+    title: *const TactusTitle,
+    interval_ns: u64,
+    tolerance_ns: u64,
+    len: u32,
+    reserve: *mut TactusReserve,
+) -> c_int {
+    let reserved = || {
+        // SAFETY: as the caller promises.
+        let title = unsafe { of(title) }?;
+        let (interval, tolerance) = (Nanos(interval_ns), Nanos(tolerance_ns));
+        let room = title.0.reserve(&ReserveOptions { interval, tolerance, len })?;
+        let (ahead_ns, block) = (room.ahead(0, 0).0, room.block());
+        // SAFETY: as the caller promises.
+        unsafe { put(reserve, TactusReserve { ahead_ns, block }) }
+    };
+    status(reserved())
+}
+
 /// Submits a read of as many bytes as the buffer has. It takes effect at `when_ns` of
-/// CLOCK_MONOTONIC or as soon as possible after it, not before; 0: at once. `token` may be null.
+/// CLOCK_MONOTONIC, not before; 0: at once. With tactus_reserve() the moment is kept or the read is
+/// refused; without it the read takes effect as soon as possible after the moment. `token` may be
+/// null.
 ///
 /// Returns 0 or a negative error number: -EAGAIN if as many reads are under way as may be,
 /// -ECONNRESET if the server has gone. In each case the buffer belongs to the library: after

@@ -186,6 +186,8 @@ fn a_c_program_reads_a_title_in_each_way_with_both_libraries() {
         "title {TITLE_LEN} {TITLE_RATE}\nstat 0\n\
          name a {TITLE_LEN}\nname b {TITLE_LEN}\nname c {TITLE_LEN}\nlist 7\n\
          copy {TITLE_LEN} {sum}\nwait {sum}\ndescriptor {sum}\n\
+         reserve 7000000 65536\n\
+         no reserve 1: no interval: Invalid argument (os error 22)\n\
          timed 1\nnothing 0\nfull 1\n\
          missing 1: no title has the name /missing: No such file or directory (os error 2)\n\
          null 1\nroom 256\n\

@@ -126,6 +126,12 @@ int main(int count, char **arguments) {
     printf("wait %" PRIu64 "\n", sum_in_place(client, title, info.len, 0));
     printf("descriptor %" PRIu64 "\n", sum_in_place(client, title, info.len, 1));
 
+    tactus_reserve_info room;
+    check(tactus_reserve(title, 1000000, 0, 100, &room), "reserve");
+    printf("reserve %" PRIu64 " %" PRIu64 "\n", room.ahead_ns, room.block);
+    printf("no reserve %d: ", tactus_reserve(title, 0, 0, 100, &room) == -EINVAL);
+    printf("%s\n", tactus_error());
+
     uint64_t when = tactus_now() + 5000000;
     check(tactus_buffer_new(client, 100, &buffer), "buffer");
     check(tactus_submit(client, title, 0, buffer, when, NULL), "submit");

@@ -1,9 +1,10 @@
 //! Requests to read and write in place, and their completions.
 
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use tactus_core::local::Operation;
-use tactus_core::units::MonoTime;
+use tactus_core::units::{MonoTime, Nanos};
 
 use crate::buffer::Buffer;
 use crate::connection::Connection;
@@ -28,10 +29,19 @@ impl<'a> ReadRequest<'a> {
         Self { title, offset, buffer, when: MonoTime(0) }
     }
 
-    /// The same, to be answered at `when` or as soon as possible after it, not before: the bytes
-    /// are in the buffer by then. [`now`](crate::now) reads this clock.
+    /// The same, to be answered at `when`, not before: the bytes are in the buffer by then.
+    /// [`now`](crate::now) reads this clock. With a reserve ([`Title::reserve`]) the moment is
+    /// kept, or the read is refused at once. Without one nothing is promised: bytes that are not in
+    /// memory by then are read in the time that is left over, and the answer comes when they are
+    /// there. [`Completion::at`] says when it was.
     pub fn at(self, when: MonoTime) -> Self {
         Self { when, ..self }
+    }
+
+    /// The same at a time of the wall clock, which is read now: a later step of that clock does not
+    /// move the moment.
+    pub fn at_wall(self, when: SystemTime) -> Self {
+        self.at(moment_of(when, SystemTime::now(), crate::connection::now()))
     }
 }
 
@@ -107,5 +117,31 @@ impl Completion {
     pub fn bytes(&self) -> Result<&[u8]> {
         let len = self.result.clone()?;
         Ok(&self.buffer[..len])
+    }
+}
+
+/// A time of the wall clock by the monotonic clock, of which `wall` and `now` are the same moment.
+fn moment_of(when: SystemTime, wall: SystemTime, now: MonoTime) -> MonoTime {
+    let nanos = |span: std::time::Duration| u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
+    match when.duration_since(wall) {
+        Ok(ahead) => MonoTime(now.0.saturating_add(nanos(ahead)).min(i64::MAX as u64)),
+        Err(past) => now.before(Nanos(nanos(past.duration()))).max(MonoTime(1)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn a_time_of_the_wall_clock_is_as_far_away_by_the_monotonic_one() {
+        let (wall, now) =
+            (SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000), MonoTime(500));
+        let millis = Duration::from_millis(3);
+        assert_eq!(moment_of(wall + millis, wall, now), MonoTime(3_000_500));
+        assert_eq!(moment_of(wall - Duration::from_nanos(20), wall, now), MonoTime(480));
+        // In the past, but not zero, which would be no moment.
+        assert_eq!(moment_of(wall - millis, wall, now), MonoTime(1));
     }
 }

@@ -102,7 +102,15 @@ pub(crate) fn request_failed(errno: u32) -> Error {
     if errno == Errno::CONNRESET.raw_os_error() as u32 {
         return Error::gone();
     }
-    Error::server(errno, "the server has not carried the request out")
+    Error::server(
+        errno,
+        match Errno::from_raw_os_error(errno as i32) {
+            Errno::TIME => "the moment is nearer than the reads of its blocks take",
+            Errno::BUSY => "the moments are closer to each other than was reserved",
+            Errno::MSGSIZE => "the read is longer than was reserved",
+            _ => "the server has not carried the request out",
+        },
+    )
 }
 
 /// The largest error number of Linux (`MAX_ERRNO`).

@@ -69,6 +69,7 @@ mod table;
 mod connection;
 
 mod buffer;
+mod reserve;
 mod title_map;
 
 mod title;
@@ -92,6 +93,7 @@ pub use future::RequestFuture;
 pub use memory_writer::MemoryWriter;
 pub use options::{Options, WriteOptions};
 pub use protocol::{Entry, Replace, Stat};
+pub use reserve::{Reserve, ReserveOptions};
 pub use stream::{Stream, StreamOptions};
 pub use table::Token;
 pub use tactus_core::units::{BitRate, MonoTime, Nanos, SECOND};

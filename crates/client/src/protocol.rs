@@ -44,6 +44,17 @@ pub enum Request {
         /// The number from [`Reply::Opened`].
         handle: u32,
     },
+    /// Reserves room for reads of an open title at moments. Answered by [`Reply::Reserved`].
+    Reserve {
+        /// The number from [`Reply::Opened`].
+        handle: u32,
+        /// Between two moments in the mean, in nanoseconds.
+        interval: u64,
+        /// How much earlier a moment may be than the mean interval allows, in nanoseconds.
+        tolerance: u64,
+        /// Bytes of a read at most.
+        len: u32,
+    },
     /// Has an open title sent at a rate into a ring. Answered by [`Reply::Stream`].
     Stream {
         /// The number from [`Reply::Opened`].
@@ -222,6 +233,15 @@ pub enum Reply {
         first: u64,
         /// Its length in bytes.
         len: u64,
+    },
+    /// The moments of reads of a title are kept from now on, until it is closed, or the reads are
+    /// refused at once.
+    Reserved {
+        /// How far ahead of its moment a read has to be submitted, for each block that it lies in,
+        /// in nanoseconds.
+        ahead: u64,
+        /// Bytes of a block.
+        block: u64,
     },
     /// A stream begins. With one descriptor: the memory of its ring.
     Stream {

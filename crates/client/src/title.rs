@@ -10,6 +10,7 @@ use crate::buffer::Buffer;
 use crate::connection::{Connection, Read};
 use crate::error::{Error, Result};
 use crate::protocol::{Request, Stat};
+use crate::reserve::{Reserve, ReserveOptions};
 use crate::table::{Destination, Extent, Outcome, Token};
 use crate::title_map::{TitleMap, TitleMemory};
 
@@ -75,6 +76,26 @@ impl Title {
     /// As [`Self::map`].
     pub fn memory(&self) -> Result<TitleMemory> {
         TitleMemory::new(&self.connection, self.handle)
+    }
+
+    /// Reserves room for reads at moments: disk time, memory and CPU. From then on the moment of
+    /// each read [`at`](crate::ReadRequest::at) a moment is kept, or the read is refused at once:
+    ///
+    /// | error | reason |
+    /// |---|---|
+    /// | `ETIME` | the moment is nearer than [`Reserve::ahead`] |
+    /// | `EBUSY` | the moments are closer than the interval and the tolerance allow |
+    /// | `EMSGSIZE` | the read is longer than reserved |
+    ///
+    /// A refused read takes nothing of the reserve. A title that was mapped before is read from
+    /// memory: a moment may then be 5 ms ahead. The room is returned when the title is closed.
+    ///
+    /// # Errors
+    /// `EBUSY` or `ENOSPC` if the server has no room: the text names the resource. `EMSGSIZE` for
+    /// reads longer than a block, `EEXIST` if the title has a reserve, `EINVAL` for an interval
+    /// that cannot be, and for a title that grows.
+    pub fn reserve(&self, options: &ReserveOptions) -> Result<Reserve> {
+        Reserve::new(&self.connection, self.handle, options)
     }
 
     /// Reads bytes from `offset` on into `into`, and waits for them. Returns their number, which is

@@ -37,6 +37,7 @@ mod overload;
 mod recording;
 mod scheduled_reader;
 mod succession;
+mod timed;
 
 use std::collections::BTreeSet;
 use std::io;
@@ -84,6 +85,7 @@ pub use senders::SenderCores;
 pub use spec::DeliverySpec;
 pub use stream_table::TitleFile;
 pub use succession::{Admission, Overlap, Succession};
+pub use timed::TimedGrant;
 pub use viewer::{Device, Party, Viewer};
 
 /// Admits deliveries and hands them to the engine.

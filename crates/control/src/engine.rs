@@ -179,6 +179,7 @@ pub fn start(settings: &EngineSettings) -> io::Result<Engine> {
         senders: SenderCores {
             links: placement.links.iter().map(|&core| core as u32).collect(),
             packets: placement.packets as u32,
+            file: placement.file as u32,
         },
         cpus: plan.iter().map(|core| core.cpu).collect(),
     };

@@ -19,7 +19,7 @@ use tactus_ring::spsc::Producer;
 use tactus_storage::catalogue::OpenTitle;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
-use crate::broker::{Broker, TitleFile};
+use crate::broker::{Broker, TimedGrant, TitleFile};
 
 pub use forwarded::{ForwardedRequest, ForwardedRequests};
 pub use tactus_engine::file::REQUESTS_MAX;
@@ -75,6 +75,8 @@ struct OpenedTitle {
     _file: TitleFile,
     /// Keeps the memory of its bytes.
     memory: Option<Box<dyn Send>>,
+    /// The room for its reads at moments.
+    reserve: Option<TimedGrant>,
 }
 
 /// Why a title was not opened.
@@ -249,7 +251,7 @@ impl LocalSession {
         let handle = handle.ok_or(LocalOpenFault::TooMany)?;
         let file = broker.title_file(title)?;
         let origin = file.origin();
-        self.titles[handle] = Some(OpenedTitle { _file: file, memory: None });
+        self.titles[handle] = Some(OpenedTitle { _file: file, memory: None, reserve: None });
         let handle = handle as u32;
         self.clients.send(LocalCommand::Open { client: self.id, handle, origin });
         Ok(handle)
@@ -262,6 +264,15 @@ impl LocalSession {
         let title = self.titles[handle as usize].as_mut();
         title.expect("an open title is mapped").memory = Some(keep);
         self.clients.send(LocalCommand::Map { client, handle, memory });
+    }
+
+    /// Has the engine keep the moments of reads of an open title, or refuse the reads, until the
+    /// title is closed. Once for each handle that is open.
+    pub fn reserve(&mut self, handle: u32, grant: TimedGrant) {
+        let (client, reserve) = (self.id, grant.reserve);
+        let title = self.titles[handle as usize].as_mut();
+        title.expect("room is reserved for an open title").reserve = Some(grant);
+        self.clients.send(LocalCommand::Reserve { client, handle, reserve });
     }
 
     /// Closes a title, when no request for it is under way. False if the handle is not open.

@@ -13,6 +13,7 @@ use crate::envelope::Envelope;
 use crate::mutant;
 use crate::overload::Need;
 use crate::stagger::{Tick, packets};
+use crate::timed::{COPYING, TimedReads, TimedReserve};
 use crate::units::{BitRate, Bytes, Nanos, SECOND};
 
 /// One disk as admission sees it.
@@ -169,6 +170,13 @@ impl OutputCost {
         Self { cpu: per_mib(cost.per_mib, rate) + send.times(sends), ..Self::NONE }
     }
 
+    /// The cost of reads at moments that are copied for a program on this host.
+    pub fn timed(cost: SendCost, reads: &TimedReads) -> Self {
+        let per_second = SECOND.0.div_ceil(reads.interval.0);
+        let copying = per_mib(cost.per_mib, bit_rate(reads.len, per_second));
+        Self { cpu: copying + cost.of_small_send().times(per_second), ..Self::NONE }
+    }
+
     /// The cost of datagrams, or of frames with the same cost: `wire` with all headers, and
     /// `sending` time of a core per second.
     pub const fn datagrams(wire: BitRate, sending: Nanos, class: Option<ClassNumber>) -> Self {
@@ -205,6 +213,11 @@ impl Cost {
     /// The cost of a source with an output; it takes a slot of the stream table.
     pub const fn stream(source: SourceCost, output: OutputCost) -> Self {
         Self { source, output, rows: 1 }
+    }
+
+    /// The cost of reads at moments; they take no slot of the stream table.
+    pub const fn timed(source: SourceCost, output: OutputCost) -> Self {
+        Self { source, output, rows: 0 }
     }
 
     /// The cost of a source without a slot of the stream table.
@@ -409,6 +422,40 @@ impl Disk<'_> {
         Source { cost: SourceCost { visits, per_cycle, cpu, ..memory.cost }, ..memory }
     }
 
+    /// Reads at moments, of a title of `title_len` bytes. They come anywhere in the title, and as
+    /// many in one cycle as their tolerance allows: the disk is promised for the most that can be,
+    /// not for the mean. The window is the number of reads under way.
+    pub fn timed(&self, reads: &TimedReads, title_len: Bytes) -> Source {
+        let Self { limits, .. } = *self;
+        let each = self.touched(TitlePart { len: reads.len, title_len });
+        let reserve = self.reserve(reads);
+        let most = |span| u32::try_from(reads.most_in(span)).unwrap_or(u32::MAX / 4);
+        // A read has one block at a time.
+        let memory = self.of_memory(most(reserve.ahead.times(each.into())), title_len);
+        let blocks = u64::from(most(limits.cycle)) * u64::from(each);
+        let read = Bytes(blocks.saturating_mul(limits.block.0));
+        let per_second = SECOND.0.div_ceil(reads.interval.0).saturating_mul(each.into());
+        let cost = SourceCost {
+            visits: MilliVisits(blocks * 1000),
+            per_cycle: TransferredBytes { read, ..TransferredBytes::NOTHING },
+            cpu: per_mib(limits.read_per_mib, bit_rate(limits.block, per_second)),
+            ..memory.cost
+        };
+        Source { cost, ..memory }
+    }
+
+    /// Reads at moments, of a title whose bytes are in memory that is counted elsewhere.
+    pub fn timed_in_memory(&self, reads: &TimedReads) -> Source {
+        let window = u32::try_from(reads.most_in(COPYING)).unwrap_or(u32::MAX);
+        Source { window, ..self.nothing() }
+    }
+
+    /// The room for reads at moments.
+    pub fn reserve(&self, reads: &TimedReads) -> TimedReserve {
+        let DiskLimits { cycle, block, .. } = *self.limits;
+        TimedReserve { reads: *reads, ahead: cycle.times(2) + COPYING, block }
+    }
+
     /// Writes in real time, from places of the write share.
     pub fn recorded(&self, rate: BitRate) -> Source {
         let Self { number: disk, limits } = *self;
@@ -470,6 +517,11 @@ fn bytes_of_piece(turn: Bytes, block: Bytes) -> Bytes {
 fn per_mib(cost: Nanos, rate: BitRate) -> Nanos {
     let moving = u128::from(cost.0) * u128::from(rate.bytes_in(SECOND).0);
     Nanos((moving >> 20) as u64)
+}
+
+/// The rate of `each` bytes so many times a second.
+fn bit_rate(each: Bytes, per_second: u64) -> BitRate {
+    BitRate(each.0.saturating_mul(8).saturating_mul(per_second))
 }
 
 fn blocks_of(bytes: Bytes, block: Bytes) -> u32 {

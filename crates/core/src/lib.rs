@@ -41,6 +41,8 @@ pub mod estimator;
 
 pub mod overload;
 
+pub mod timed;
+
 pub mod block_list;
 pub mod cost;
 pub mod cycle;

@@ -24,7 +24,7 @@ use crate::counters::{
 use crate::delivery::{DeliveryParts, DeliveryServer, LinkEnd, Links, VolumeLimits, VolumeParts};
 use crate::disk::{self, DiskRings, DiskServer, ProbeSetup};
 use crate::egress::Memory;
-use crate::file::{FileParts, FileServer, FileVolume, PLACES_OF_CLIENT, REQUESTS_MAX};
+use crate::file::{FileParts, FileServer, FileVolume, PLACES_OF_CLIENT_MAX, REQUESTS_MAX};
 use crate::internal::{FromLink, ToLink};
 use crate::link::{LinkParts, LinkServer, Patience};
 use crate::message::{
@@ -145,8 +145,8 @@ pub struct Setup<D, L> {
 
 /// Local clients.
 pub struct LocalSetup {
-    /// Clients at once. Each may hold [`PLACES_OF_CLIENT`] places of each volume, which the ledger
-    /// must not grant to streams.
+    /// Clients at once. Each may hold [`PLACES_OF_CLIENT`](crate::file::PLACES_OF_CLIENT) places of
+    /// each volume, which the ledger must not grant to others.
     pub clients: u16,
     /// Reads the page cache.
     pub port: Box<dyn FilePort>,
@@ -384,7 +384,7 @@ fn assemble_volume<D: DiskPort + Send + 'static>(
     let block_counters = Arc::new(BlockCounters::default());
     counters.disks.push(Arc::clone(&disk_counters));
     counters.blocks.push(Arc::clone(&block_counters));
-    let local_places = usize::from(clients.unwrap_or(0)) * PLACES_OF_CLIENT as usize;
+    let local_places = usize::from(clients.unwrap_or(0)) * PLACES_OF_CLIENT_MAX as usize;
     let all_wants = wants + local_places;
     // For each want: a read or a promotion, the commit of its round, a drop, and a commit when a
     // dropped block is read again after all.
@@ -449,10 +449,10 @@ fn assemble_local(
 ) -> (FileServer, Local) {
     let LocalSetup { clients, port, waker } = setup;
     let clients = usize::from(clients);
-    // For each client: its beginning and its end, for each handle its opening, its memory and its
-    // closing, and for each request under way that it is forwarded; in the other direction also
-    // that it is broken.
-    let each = clients * (3 * HANDLES_MAX as usize + REQUESTS_MAX + 2) + 1;
+    // For each client: its beginning and its end, for each handle its opening, its memory, its
+    // reserve and its closing, and for each request under way that it is forwarded; in the other
+    // direction also that it is broken.
+    let each = clients * (4 * HANDLES_MAX as usize + REQUESTS_MAX + 2) + 1;
     let (commands, server_commands) = ring(each);
     let (server_reports, reports) = ring(each);
     let counters = Arc::clone(&counters.file);

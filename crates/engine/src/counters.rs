@@ -121,6 +121,10 @@ pub struct FileCounters {
     pub written: Counter,
     /// Blocks that had to be asked for.
     pub wants: Counter,
+    /// Reads whose moments were promised, answered.
+    pub promised: Counter,
+    /// Those of them that were answered more than a millisecond late.
+    pub late: Counter,
     /// Times that a sleeping client was rung for.
     pub rings: Counter,
 }

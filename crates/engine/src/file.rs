@@ -15,7 +15,8 @@ use std::sync::Arc;
 
 use tactus_core::local::Request;
 use tactus_core::ports::{FilePart, FilePort, Waker};
-use tactus_core::units::{Bytes, MonoTime};
+use tactus_core::timed::ReserveUse;
+use tactus_core::units::{Bytes, MonoTime, Nanos};
 use tactus_ring::shared::Broken;
 use tactus_ring::spsc::{Consumer, Producer};
 
@@ -30,8 +31,11 @@ use crate::server::Server;
 
 pub use client::{HELD_MAX, REQUESTS_MAX, WANTS_MAX};
 
-/// Places of each volume's arena that one client can hold or wait for.
+/// Places of each volume's arena that one client can hold or wait for, whatever it does.
 pub const PLACES_OF_CLIENT: u32 = (WANTS_MAX + HELD_MAX) as u32;
+
+/// The same with the places that the ledger has promised to its reads at moments.
+pub const PLACES_OF_CLIENT_MAX: u32 = PLACES_OF_CLIENT + REQUESTS_MAX as u32;
 
 /// The table of local clients and its rings.
 pub struct FileServer {
@@ -53,6 +57,8 @@ pub struct FileServer {
     next_answer: Option<MonoTime>,
     /// A turn without sleep follows, because a moment is near.
     is_near: bool,
+    /// When the next block is wanted for a read whose moment is kept.
+    next_want: Option<MonoTime>,
     /// The last turn has left something to do.
     has_work: bool,
     counters: Arc<FileCounters>,
@@ -100,6 +106,7 @@ impl FileServer {
             is_awake: false,
             next_answer: None,
             is_near: false,
+            next_want: None,
             has_work: false,
             counters: parts.counters,
         }
@@ -119,13 +126,20 @@ impl FileServer {
             LocalCommand::Open { client, handle, origin } => {
                 let row = &mut self.entry(client).client.handles[handle as usize];
                 assert!(row.is_none(), "a handle is given away once");
-                *row = Some(Handle { origin, memory: None, requests: 0, is_closing: false });
+                let (memory, reserve) = (None, None);
+                *row = Some(Handle { origin, memory, requests: 0, reserve, is_closing: false });
             }
             LocalCommand::Map { client, handle, memory } => {
                 let row = self.entry(client).client.handles[handle as usize].as_mut();
                 let row = row.expect("an open handle is mapped");
                 assert!(row.memory.is_none(), "a title is mapped once");
                 row.memory = Some(memory);
+            }
+            LocalCommand::Reserve { client, handle, reserve } => {
+                let row = self.entry(client).client.handles[handle as usize].as_mut();
+                let row = row.expect("room is reserved for an open handle");
+                assert!(row.reserve.is_none(), "room is reserved once");
+                row.reserve = Some(ReserveUse::new(reserve));
             }
             LocalCommand::Close { client, handle } => {
                 let row = self.entry(client).client.handles[handle as usize].as_mut();
@@ -163,11 +177,14 @@ impl FileServer {
     /// Reports a client that is detached, when the block servers have answered all its wants.
     fn detach_if_done(&mut self, index: u16) {
         let entry = self.row(index);
-        if !entry.is_detaching || entry.wants > 0 {
+        if !entry.is_detaching || entry.wants + entry.promised_wants > 0 {
             return;
         }
         while let Some(held) = self.row(index).held.pop() {
             self.give_back(held);
+        }
+        for at in 0..REQUESTS_MAX {
+            self.give_back_promised(index, at);
         }
         let entry = self.clients[usize::from(index)].take().expect("it was just there");
         self.spare.push(entry.held);
@@ -184,6 +201,13 @@ impl FileServer {
 
     fn give_back(&mut self, held: ClientLease) {
         self.tell(held.volume, ToBlock::Return(held.lease));
+    }
+
+    /// Returns the block of a read whose moment is kept, if it has one.
+    fn give_back_promised(&mut self, index: u16, at: usize) {
+        if let Some(held) = self.row(index).promised[at].take() {
+            self.give_back(held);
+        }
     }
 
     fn tell(&mut self, volume: VolumeId, message: ToBlock) {
@@ -206,8 +230,11 @@ impl FileServer {
         let (index, at) = (token / REQUESTS_MAX as u32, token as usize % REQUESTS_MAX);
         let (index, volume) = (index as u16, VolumeId(volume));
         let entry = self.clients[usize::from(index)].as_mut().expect("it waits for its wants");
-        entry.wants -= 1;
         let pending = entry.pending[at].as_mut().expect("a request waits for its want");
+        match pending.is_promised {
+            true => entry.promised_wants -= 1,
+            false => entry.wants -= 1,
+        }
         let handle = pending.request.handle;
         let block_size = self.volumes[usize::from(volume.0)].parts.block;
         let block = pending.next().0 / block_size.0;
@@ -218,7 +245,10 @@ impl FileServer {
             Ok(lease) => {
                 pending.progress = Progress::Going;
                 let held = ClientLease { volume, title, block, lease };
-                if entry.is_ended || entry.held(volume, title, block).is_some() {
+                if pending.is_promised {
+                    let before = entry.promised[at].replace(held);
+                    assert!(before.is_none(), "a read has one block at a time");
+                } else if entry.is_ended || entry.held(volume, title, block).is_some() {
                     returned = Some(held);
                 } else {
                     if entry.held.len() == HELD_MAX {
@@ -242,15 +272,17 @@ impl FileServer {
             Ok(taken) => any |= taken,
             Err(Broken) => self.row(index).has_lied = true,
         }
-        let mut budget = COPY_MAX;
+        // Reads whose moments are kept do not wait for the others of their program.
+        let mut budgets = [COPY_MAX; 2];
         let mut left = self.row(index).under_way;
         for at in 0..REQUESTS_MAX {
             if left == 0 {
                 break;
             }
-            if self.row(index).pending[at].is_some() {
+            if let Some(pending) = self.row(index).pending[at] {
                 left -= 1;
-                any |= self.advance(now, index, at, &mut budget);
+                let budget = &mut budgets[usize::from(pending.is_promised)];
+                any |= self.advance(now, index, at, budget);
             }
         }
         let entry = self.row(index);
@@ -274,8 +306,8 @@ impl FileServer {
                 // An honest client takes its answers before it asks for more than fit.
                 return Err(Broken);
             }
-            let begun =
-                Request::decode(&words).and_then(|request| Ok((request, entry.begin(request)?)));
+            let begun = Request::decode(&words)
+                .and_then(|request| Ok((request, entry.begin(now, request)?)));
             match begun {
                 Ok((request, at)) if request.operation.is_of_writer() => {
                     self.forward(index, at, request);
@@ -316,6 +348,10 @@ impl FileServer {
                         return any;
                     }
                     entry.answer(pending.request.token, result, now);
+                    if pending.is_promised {
+                        self.counters.promised.add(1);
+                        self.counters.late.add(u64::from(now.since(when) > LATE));
+                    }
                     self.finish(index, at, pending);
                     return true;
                 }
@@ -346,17 +382,34 @@ impl FileServer {
                 continue;
             }
             let open = entry.client.handles[pending.request.handle as usize].as_ref();
-            let origin = &open.expect("a handle is open while requests are under way").origin;
+            let open = open.expect("a handle is open while requests are under way");
+            let origin = &open.origin;
             let volume = &mut self.volumes[usize::from(origin.volume.0)];
             let block_size = volume.parts.block;
             let block = pending.next().0 / block_size.0;
-            let Some(held) = entry.held(origin.volume, origin.title, block) else {
-                if entry.wants == client::WANTS_MAX {
+            let held = match pending.is_promised {
+                true => entry.promised[at].as_ref(),
+                false => entry.held(origin.volume, origin.title, block).map(|at| &entry.held[at]),
+            };
+            let Some(ClientLease { lease, .. }) = held else {
+                let mut want = want_of(origin, block, block_size, Self::token(index, at));
+                if let Some(used) = open.reserve.as_ref().filter(|_| pending.is_promised) {
+                    let left = used.reserve.blocks(pending.next(), pending.end());
+                    let wanted = used.reserve.wanted(pending.request.when, left);
+                    if wanted > now {
+                        let next = self.next_want.map_or(wanted, |next| next.min(wanted));
+                        self.next_want = Some(next);
+                        return any;
+                    }
+                    want.deadline = used.reserve.due(pending.request.when, left);
+                    want.best_effort = false;
+                    entry.promised_wants += 1;
+                } else if entry.wants == client::WANTS_MAX {
                     return any;
+                } else {
+                    entry.wants += 1;
                 }
-                let want = want_of(origin, block, block_size, Self::token(index, at));
                 let id = origin.volume;
-                entry.wants += 1;
                 pending.progress = Progress::Waiting;
                 entry.pending[at] = Some(pending);
                 volume.uncommitted = true;
@@ -371,7 +424,6 @@ impl FileServer {
             let within = (pending.next().0 % block_size.0) as u32;
             let len = (pending.len - pending.copied).min(block_size.0 as u32 - within).min(*budget);
             let to = pending.request.at + u64::from(pending.copied);
-            let lease = &entry.held[held].lease;
             let copied = match volume.parts.memory.view() {
                 Some(view) => {
                     let bytes = &view.bytes(lease)[within as usize..(within + len) as usize];
@@ -394,12 +446,18 @@ impl FileServer {
                 pending.progress = Progress::Done(Ok(pending.len));
             }
             entry.pending[at] = Some(pending);
+            let is_copied = pending.progress != Progress::Going
+                || pending.next().0.is_multiple_of(block_size.0);
+            if pending.is_promised && is_copied {
+                self.give_back_promised(index, at);
+            }
         }
     }
 
     /// A request was answered.
     fn finish(&mut self, index: u16, at: usize, pending: Pending) {
         self.counters.bytes.add(u64::from(pending.copied));
+        self.give_back_promised(index, at);
         let entry = self.row(index);
         entry.pending[at] = None;
         entry.under_way -= 1;
@@ -463,10 +521,10 @@ impl Server for FileServer {
         }
         if self.active.is_empty() {
             (self.is_awake, self.has_work, self.next_answer) = (false, false, None);
-            self.is_near = false;
+            (self.is_near, self.next_want) = (false, None);
             return any;
         }
-        (self.has_work, self.next_answer) = (false, None);
+        (self.has_work, self.next_answer, self.next_want) = (false, None, None);
         let mut is_asked = false;
         for at in 0..self.active.len() {
             let index = self.active[at];
@@ -505,7 +563,7 @@ impl Server for FileServer {
             true => next.before(APPROACH),
             false => next,
         });
-        resumed.into_iter().chain(next).min()
+        resumed.into_iter().chain(next).chain(self.next_want).min()
     }
 }
 
@@ -516,6 +574,9 @@ const TAKE_MAX: usize = 2 * REQUESTS_MAX;
 /// Bytes that are copied for one client before it is the next one's turn, and that of the other
 /// servers: a few microseconds.
 const COPY_MAX: u32 = 16 << 10;
+
+/// A read whose moment was promised counts as late if it is answered so long after it.
+const LATE: Nanos = Nanos::from_millis(1);
 
 /// Part of its core that copies for clients may take, in thousandths. Streams have their turns
 /// however much clients ask for; the ledger leaves this out, so that their turns are in time.

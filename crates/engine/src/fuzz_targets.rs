@@ -18,7 +18,8 @@ pub fn rings(script: &[u8]) -> bool {
     for handle in 0..2 {
         fixture.open(neighbour.id, handle);
     }
-    let mut steps = Steps { rest: script, program, handles: [HandleState::Free; HANDLES] };
+    let (handles, reserved) = ([HandleState::Free; HANDLES], [false; HANDLES]);
+    let mut steps = Steps { rest: script, program, handles, reserved };
     let mut count = 0_u32;
     while !steps.rest.is_empty() {
         steps.step(&mut fixture);
@@ -61,6 +62,8 @@ struct Steps<'a> {
     rest: &'a [u8],
     program: Program,
     handles: [HandleState; HANDLES],
+    /// Those whose moments are kept.
+    reserved: [bool; HANDLES],
 }
 
 impl Steps<'_> {
@@ -151,6 +154,11 @@ impl Steps<'_> {
         let which = usize::from(self.byte());
         let (nth, is_closing) = (which % HANDLES, which & 0x80 != 0);
         let (client, handle) = (self.program.id, nth as u32);
+        let is_open = matches!(self.handles[nth], HandleState::Open | HandleState::Mapped);
+        if which & 0x40 != 0 && is_open && !self.reserved[nth] {
+            fixture.reserve(client, handle);
+            self.reserved[nth] = true;
+        }
         let next = match (self.handles[nth], is_closing) {
             (HandleState::Free, _) => {
                 fixture.open(client, handle);
@@ -176,6 +184,7 @@ impl Steps<'_> {
         for (client, handle) in fixture.closed.drain(..) {
             assert!(client == self.program.id, "the other program closes nothing");
             self.handles[handle as usize] = HandleState::Free;
+            self.reserved[handle as usize] = false;
         }
     }
 

@@ -29,6 +29,7 @@ const EROFS: u32 = 30;
 const ENOTEMPTY: u32 = 39;
 const ENODATA: u32 = 61;
 pub(crate) const EBADMSG: u32 = 74;
+pub(crate) const EMSGSIZE: u32 = 90;
 pub(crate) const EPROTONOSUPPORT: u32 = 93;
 pub(crate) const EOPNOTSUPP: u32 = 95;
 pub(crate) const ETIMEDOUT: u32 = 110;

@@ -12,17 +12,21 @@ use tactus_client::memory::{self, Mapping};
 use tactus_client::protocol::{Change, Replace, Reply, Request};
 use tactus_client::socket;
 use tactus_control::broker::Broker;
-use tactus_control::local::{LocalClients, LocalSession};
+use tactus_control::local::{LocalClients, LocalSession, REQUESTS_MAX};
+use tactus_core::ledger::Resource;
 use tactus_core::local::{VERSION, layout};
 use tactus_core::path::RequestPath;
-use tactus_core::units::{Bytes, KIB};
+use tactus_core::timed::TimedReads;
+use tactus_core::units::{Bytes, KIB, Nanos, SECOND};
 use tactus_storage::catalogue::{Catalogue, OpenTitle};
 use tokio::runtime::Handle;
 
 use crate::budget::MemoryBudget;
 use crate::changes::Changes;
 use crate::doorbell::Doorbell;
-use crate::errno::{EACCES, EBADF, EBUSY, EINVAL, EIO, EMFILE, EPROTONOSUPPORT, Refusal};
+use crate::errno::{
+    EACCES, EBADF, EBUSY, EEXIST, EINVAL, EIO, EMFILE, EMSGSIZE, ENOSPC, EPROTONOSUPPORT, Refusal,
+};
 use crate::fill::FillError;
 use crate::growing_memory::{FIRST, GrowingMemory, GrowthFault};
 use crate::memory_upload::growth_refusal;
@@ -153,6 +157,11 @@ fn answer(
         let answered = match request {
             Request::Hello { .. } => Err((EINVAL, "the program is connected already".into())),
             Request::Map { handle } => titles.map(handle, shared, session),
+            Request::Reserve { handle, interval, tolerance, len } => {
+                let (interval, tolerance) = (Nanos(interval), Nanos(tolerance));
+                let reads = TimedReads { interval, tolerance, len: Bytes(len.into()) };
+                titles.reserve(handle, &reads, shared, session).map(alone)
+            }
             Request::File { title } => {
                 let found = names::file(&shared.catalogue, &shared.broker, &title);
                 shared.runtime.block_on(found).map(|(reply, file)| (reply, Some(file)))
@@ -281,6 +290,8 @@ struct Titles {
     listing: Option<Listing>,
     open: HashMap<u32, (Arc<OpenTitle>, Option<Arc<TitleMemory>>)>,
     paths: HashMap<u32, RequestPath>,
+    /// Reads at moments that are under way at once, of each title with a reserve.
+    reserved: HashMap<u32, u32>,
 }
 
 impl Titles {
@@ -305,6 +316,7 @@ impl Titles {
         }
         self.open.remove(&handle);
         self.paths.remove(&handle);
+        self.reserved.remove(&handle);
         Ok(Reply::Closed)
     }
 
@@ -333,6 +345,60 @@ impl Titles {
         Ok((Reply::Mapped { first: layout::DATA as u64, len: title.len.0 }, Some(file)))
     }
 }
+
+impl Titles {
+    /// Reserves room for reads at moments.
+    fn reserve(
+        &mut self,
+        handle: u32,
+        reads: &TimedReads,
+        shared: &Shared,
+        session: &mut LocalSession,
+    ) -> Result<Reply, Refusal> {
+        let (title, mapped) = self.open.get(&handle).ok_or_else(|| not_open(handle))?;
+        let is_possible = (INTERVAL_MIN..=INTERVAL_MAX).contains(&reads.interval)
+            && reads.tolerance <= INTERVAL_MAX
+            && reads.len > Bytes(0);
+        if !is_possible {
+            let text = "reads at moments have an interval of 0.1 ms to an hour, a tolerance of an \
+                        hour at most, and at least one byte";
+            return Err((EINVAL, text.into()));
+        }
+        if title.following.is_some() {
+            return Err((EINVAL, "a title that grows has no reserve".into()));
+        }
+        if self.reserved.contains_key(&handle) {
+            return Err((EEXIST, "the title has a reserve already: open it once more".into()));
+        }
+        let block = shared.broker.block_of(title.volume);
+        if reads.len > block {
+            let text = format!("a read at a moment has at most {block}, a block of the volume");
+            return Err((EMSGSIZE, text));
+        }
+        let grant = shared.broker.admit_timed(title, reads, mapped.is_some());
+        let grant = grant.map_err(|refusal| {
+            let errno = if refusal.resource == Resource::Arena { ENOSPC } else { EBUSY };
+            (errno, format!("{}; try again in {:?}", refusal.message, refusal.retry_after))
+        })?;
+        let under_way = self.reserved.values().sum::<u32>().saturating_add(grant.under_way);
+        if under_way as usize > REQUESTS_MAX {
+            let text = format!(
+                "the reserves of this program have {under_way} reads under way at once; a program \
+                 has {REQUESTS_MAX}: reserve a longer interval or a smaller tolerance"
+            );
+            return Err((EBUSY, text));
+        }
+        self.reserved.insert(handle, grant.under_way);
+        let (ahead, block) = (grant.ahead().0, grant.reserve.block.0);
+        session.reserve(handle, grant);
+        Ok(Reply::Reserved { ahead, block })
+    }
+}
+
+/// The shortest interval of reads at moments.
+const INTERVAL_MIN: Nanos = Nanos::from_micros(100);
+/// The longest one.
+const INTERVAL_MAX: Nanos = SECOND.times(3600);
 
 fn not_open(handle: u32) -> Refusal {
     (EBADF, format!("no title is open as {handle}"))

@@ -189,6 +189,10 @@ fn serve_names(client: &OwnedFd, control: &Control) {
                 }
                 continue;
             }
+            Message::Reserve { interval: 0, .. } => {
+                Reply::Error { errno: 22, message: "no interval".to_owned() }
+            }
+            Message::Reserve { .. } => Reply::Reserved { ahead: 7_000_000, block: 65_536 },
             Message::File { .. } => Reply::Error { errno: 95, message: "no file".to_owned() },
             Message::Space { path } => {
                 if path == "/slow" {

@@ -1,4 +1,5 @@
-//! The cost of sending datagrams, as measured on this machine, and of sending into a ring.
+//! The cost of sending datagrams, as measured on this machine, of sending into a ring, and of reads
+//! at moments.
 
 use tactus_core::cost::SendCost;
 use tactus_core::datagrams::Gathering;
@@ -10,6 +11,13 @@ use super::Broker;
 /// and a ring of its doorbell.
 pub(super) const RING: SendCost = SendCost {
     per_send: Nanos::from_micros(5),
+    per_packet: Nanos(0),
+    per_mib: Nanos::from_micros(200),
+};
+
+/// The cost of a read at a moment: turns of the core for its blocks and for its moment, and a copy.
+pub(super) const TIMED: SendCost = SendCost {
+    per_send: Nanos::from_micros(20),
     per_packet: Nanos(0),
     per_mib: Nanos::from_micros(200),
 };

@@ -17,6 +17,8 @@ pub struct SenderCores {
     pub links: Vec<u32>,
     /// The packet server.
     pub packets: u32,
+    /// The file server, which copies for local programs.
+    pub file: u32,
 }
 
 /// The servers that can send a delivery.

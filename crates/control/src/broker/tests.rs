@@ -9,6 +9,7 @@ use tactus_core::datagrams::{Framing, Ip, Session};
 use tactus_core::disk_model::DiskModel;
 use tactus_core::ledger::Limits;
 use tactus_core::polyline::Polyline;
+use tactus_core::timed::TimedReads;
 use tactus_core::units::{KIB, MIB, MediaTime, SECOND};
 use tactus_engine::message::{self, Extent, ReturnedMemory, Start, StreamId};
 use tactus_ring::spsc::ring;
@@ -70,7 +71,7 @@ impl Fixture {
         let counters: Arc<[_]> = (0..100).map(|_| StreamCounters::default()).collect();
         let retry_after = Duration::from_secs(1);
         let rules = BrokerRules {
-            senders: SenderCores { links: (0..links).collect(), packets: 0 },
+            senders: SenderCores { links: (0..links).collect(), packets: 0, file: 0 },
             cpus: (0..links).collect(),
             downloads_max: 2,
             download_share: crate::settings::ClientShare::Fair,
@@ -565,6 +566,33 @@ async fn texts_between_frames_go_one_at_a_time_and_come_back_when_the_stream_has
     fixture.report(Report::Retired { stream, memory: ReturnedMemory::default() });
     drop(grant);
     assert_eq!(fixture.used(Resource::Link), 0);
+}
+
+#[test]
+fn reads_at_moments_are_promised_once_and_return() {
+    let fixture = Fixture::new(100);
+    let millis = Nanos::from_millis;
+    let reads = TimedReads { interval: millis(500), tolerance: Nanos(0), len: Bytes(4096) };
+    let admit = |is_in_memory| fixture.broker.admit_timed(&fixture.title, &reads, is_in_memory);
+    let mut grants = vec![];
+    let refusal = loop {
+        match admit(false) {
+            Ok(grant) => grants.push(grant),
+            Err(refusal) => break refusal,
+        }
+    };
+    assert_eq!(refusal.resource, Resource::Disk);
+    assert_eq!(fixture.broker.refusals().of(Resource::Disk), 1);
+    assert!(!grants.is_empty() && fixture.used(Resource::Arena) > 0);
+    assert!(grants.iter().all(|grant| grant.ahead() == grant.reserve.ahead));
+    // What is in memory takes no time of the disk, however slow it is.
+    let in_memory = admit(true).expect("time of a core");
+    assert!(in_memory.ahead() < grants[0].ahead());
+    drop(grants);
+    assert_eq!((fixture.used(Resource::Disk), fixture.used(Resource::Arena)), (0, 0));
+    assert!(fixture.used(Resource::Cpu) > 0);
+    drop(in_memory);
+    assert_eq!(fixture.used(Resource::Cpu), 0);
 }
 
 #[test]

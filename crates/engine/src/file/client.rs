@@ -3,6 +3,7 @@
 //! Promise: everything of a client is bounded, and nothing that it writes is used unchecked.
 
 use tactus_core::local::{Answer, Operation, REQUEST_WORDS, Request};
+use tactus_core::timed::{ReserveFault, TimedRead};
 use tactus_core::units::{Bytes, MonoTime};
 use tactus_ring::arena::Lease;
 use tactus_ring::shared::{Broken, SharedBytes};
@@ -37,6 +38,8 @@ pub(super) struct Pending {
     /// Bytes to copy: as requested, or less at the end of the title.
     pub(super) len: u32,
     pub(super) copied: u32,
+    /// Its moment is kept: it was taken out of the reserve of its title.
+    pub(super) is_promised: bool,
     pub(super) progress: Progress,
 }
 
@@ -54,10 +57,14 @@ pub(super) struct Entry {
     pub(super) pending: [Option<Pending>; REQUESTS_MAX],
     /// The oldest first.
     pub(super) held: Vec<ClientLease>,
+    /// Blocks of reads whose moments are kept, until they are copied.
+    pub(super) promised: [Option<ClientLease>; REQUESTS_MAX],
     /// Requests under way.
     pub(super) under_way: usize,
     /// Wants that the block servers have not answered.
     pub(super) wants: usize,
+    /// The same of reads whose moments are kept.
+    pub(super) promised_wants: usize,
     /// It has written what no client writes.
     pub(super) has_lied: bool,
     /// No more requests are taken.
@@ -74,8 +81,10 @@ impl Entry {
             client,
             pending: [None; REQUESTS_MAX],
             held,
+            promised: [const { None }; REQUESTS_MAX],
             under_way: 0,
             wants: 0,
+            promised_wants: 0,
             has_lied: false,
             is_ended: false,
             is_detaching: false,
@@ -106,8 +115,9 @@ impl Entry {
     }
 
     /// Begins a request. Returns its number, or the error number if it cannot be.
-    pub(super) fn begin(&mut self, request: Request) -> Result<usize, u32> {
+    pub(super) fn begin(&mut self, now: MonoTime, request: Request) -> Result<usize, u32> {
         let len = self.checked_len(&request)?;
+        let is_promised = self.take_of_reserve(now, &request, len)?;
         let at = self.pending.iter().position(Option::is_none);
         let at = at.expect("requests are taken only if there is room");
         let progress = match request.operation {
@@ -116,12 +126,33 @@ impl Entry {
             _ if len == 0 => Progress::Done(Ok(0)),
             _ => Progress::Going,
         };
-        self.pending[at] = Some(Pending { request, len, copied: 0, progress });
+        self.pending[at] = Some(Pending { request, len, copied: 0, is_promised, progress });
         self.under_way += 1;
         if let Some(handle) = self.handle_of(&request) {
             handle.requests += 1;
         }
         Ok(at)
+    }
+
+    /// Takes a read at a moment out of the reserve of its title, if it has one.
+    fn take_of_reserve(&mut self, now: MonoTime, request: &Request, len: u32) -> Result<bool, u32> {
+        let handle = self.handle_of(request).filter(|_| request.when > MonoTime(0));
+        let Some((reserve, memory)) =
+            handle.and_then(|handle| Some((handle.reserve.as_mut()?, &handle.memory)))
+        else {
+            return Ok(false);
+        };
+        let len = Bytes(len.into());
+        let blocks = match memory {
+            Some(_) => 0,
+            None => reserve.reserve.blocks(request.offset, request.offset + len),
+        };
+        let taken = reserve.take(now, TimedRead { when: request.when, len, blocks });
+        taken.map(|()| true).map_err(|fault| match fault {
+            ReserveFault::TooLong => EMSGSIZE,
+            ReserveFault::TooNear => ETIME,
+            ReserveFault::TooMany => EBUSY,
+        })
     }
 
     /// The number of bytes that it will get.
@@ -162,6 +193,11 @@ impl Pending {
     pub(super) fn next(&self) -> Bytes {
         Bytes(self.request.offset.0 + u64::from(self.copied))
     }
+
+    /// One behind the last byte to copy.
+    pub(super) fn end(&self) -> Bytes {
+        Bytes(self.request.offset.0 + u64::from(self.len))
+    }
 }
 
 /// Checks what can be checked without the table of writers, which the control side has. Returns the
@@ -180,4 +216,7 @@ fn check_of_writer(request: &Request, data: &SharedBytes) -> Result<u32, u32> {
 
 const EBADF: u32 = 9;
 const EFAULT: u32 = 14;
+const EBUSY: u32 = 16;
 const EINVAL: u32 = 22;
+const ETIME: u32 = 62;
+const EMSGSIZE: u32 = 90;

@@ -7,6 +7,7 @@ use tactus_core::local::{
     ANSWER_WORDS, Answer, Operation, REQUEST_WORDS, RING_SLOTS, Request, layout,
 };
 use tactus_core::ports::{FileHandle, FilePart, FilePort, Waker};
+use tactus_core::timed::{TimedReads, TimedReserve};
 use tactus_core::units::{Bytes, MonoTime, Nanos};
 use tactus_ring::arena::{ArenaOwner, HeapRegion, Lease, View, arena, elsewhere};
 use tactus_ring::shared::{
@@ -15,7 +16,7 @@ use tactus_ring::shared::{
 use tactus_ring::spsc::{Consumer, Producer, ring};
 
 use super::{
-    COPY_MAX, FileParts, FileServer, FileVolume, PLACES_OF_CLIENT, REQUESTS_MAX, TAKE_MAX,
+    COPY_MAX, FileParts, FileServer, FileVolume, PLACES_OF_CLIENT_MAX, REQUESTS_MAX, TAKE_MAX,
 };
 use crate::counters::FileCounters;
 use crate::egress::Memory;
@@ -32,6 +33,16 @@ pub(crate) const TITLE_LEN: u64 = 10_000;
 pub(crate) const DATA: u64 = 16 << 10;
 /// One with an arena, one in the page cache.
 const VOLUMES: u16 = 2;
+/// What is reserved for a handle: a block is wanted 20 ms ahead, and due 5 ms before its moment.
+pub(crate) const RESERVE: TimedReserve = TimedReserve {
+    reads: TimedReads {
+        interval: Nanos::from_millis(10),
+        tolerance: Nanos::from_millis(1),
+        len: Bytes(BLOCK as u64),
+    },
+    ahead: Nanos::from_millis(20),
+    block: Bytes(BLOCK as u64),
+};
 /// Programs at once.
 const CLIENTS: u16 = 2;
 
@@ -79,9 +90,9 @@ struct BlockTable {
 
 impl Fixture {
     pub(crate) fn new() -> Self {
-        let places = u32::from(CLIENTS) * PLACES_OF_CLIENT;
+        let places = u32::from(CLIENTS) * PLACES_OF_CLIENT_MAX;
         let (parts, volumes) = (0..VOLUMES).map(|volume| block_table(volume, places)).unzip();
-        let each = usize::from(CLIENTS) * (3 * HANDLES_MAX as usize + REQUESTS_MAX + 2) + 1;
+        let each = usize::from(CLIENTS) * (4 * HANDLES_MAX as usize + REQUESTS_MAX + 2) + 1;
         let (commands, server_commands) = ring(each);
         let (server_reports, reports) = ring(each);
         let counters = Arc::<FileCounters>::default();
@@ -133,6 +144,18 @@ impl Fixture {
         let memory = Arc::clone(&self.titles[title_of(handle).0 as usize]);
         let memory = SharedBytes::new(memory, 0);
         self.command(LocalCommand::Map { client, handle, memory });
+    }
+
+    /// Has the moments of reads of a handle kept.
+    pub(crate) fn reserve(&mut self, client: ClientId, handle: u32) {
+        self.command(LocalCommand::Reserve { client, handle, reserve: RESERVE });
+    }
+
+    /// What the open wants of a volume are: the block, its deadline, and whether it is best effort.
+    #[cfg(test)]
+    pub(crate) fn wanted(&self, volume: u16) -> Vec<(u64, MonoTime, bool)> {
+        let wants = &self.volumes[usize::from(volume)].wants;
+        wants.iter().map(|want| (want.block, want.deadline, want.best_effort)).collect()
     }
 
     pub(crate) fn close(&mut self, client: ClientId, handle: u32) {
@@ -299,7 +322,7 @@ pub(crate) struct Program {
     pub(crate) requests: Sender<REQUEST_WORDS>,
     pub(crate) answers: Receiver<ANSWER_WORDS>,
     pub(crate) server_mark: SleepMark,
-    data: SharedBytes,
+    pub(crate) data: SharedBytes,
     /// All of the memory.
     pub(crate) memory: SharedBytes,
     /// Reads so far.

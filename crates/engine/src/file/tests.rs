@@ -1,9 +1,11 @@
 //! What one program can take of a turn.
 
-use tactus_core::local::RING_SLOTS;
-use tactus_core::units::MonoTime;
+use tactus_core::local::{Answer, Operation, RING_SLOTS, Request};
+use tactus_core::units::{Bytes, MonoTime, Nanos};
 
-use super::fixture::Fixture;
+use super::REQUESTS_MAX;
+use super::fixture::{Fixture, Program, byte};
+use crate::message::TitleId;
 
 /// A client could write requests that are refused as fast as the server takes them: a turn checks
 /// that it ends. No ring of the doorbell follows for what it leaves.
@@ -55,4 +57,98 @@ fn reads_of_two_programs_come_with_their_bytes_from_memory_and_from_the_page_cac
     fixture.run(8, |fixture| (fixture.detached.len() == 2).then_some(()));
     fixture.turn();
     assert_eq!(fixture.lent(), 0);
+}
+
+/// A read of 3,000 bytes from `offset` on at a moment `millis` after 1 s.
+fn submit(program: &mut Program, token: u64, offset: u64, millis: u64) {
+    let (operation, offset) = (Operation::Read, Bytes(offset));
+    let when = MonoTime(1_000_000_000) + Nanos::from_millis(millis);
+    let request = Request { token, operation, handle: 0, offset, len: 3000, at: 0, when };
+    assert_eq!(program.requests.push(&request.encode()), Ok(true));
+}
+
+fn answer(program: &mut Program) -> Option<Answer> {
+    program.answers.pop().expect("an honest server").map(|words| Answer::decode(&words))
+}
+
+#[test]
+fn the_blocks_of_a_kept_moment_are_wanted_in_time_one_after_the_other() {
+    let mut fixture = Fixture::new();
+    let mut program = fixture.attach(0);
+    fixture.open(program.id, 0);
+    fixture.reserve(program.id, 0);
+    fixture.turn();
+    let begin = fixture.now;
+    // In the first two blocks: the first one is wanted 40 ms ahead, the second one 20 ms.
+    submit(&mut program, 1, 2000, 100);
+    for (millis, block) in [(60, 0), (80, 1)] {
+        let wanted = begin + Nanos::from_millis(millis);
+        while fixture.now < wanted {
+            let next = fixture.turn().expect("a want that waits for its time");
+            assert!(fixture.wanted(0).is_empty(), "not earlier: others need the disk");
+            fixture.now = next.max(fixture.now + Nanos::from_micros(10));
+        }
+        assert_eq!(fixture.now, wanted, "a turn at this time");
+        fixture.turn();
+        let due = begin + Nanos::from_millis(millis + 15);
+        assert_eq!(fixture.wanted(0), [(block, due, false)]);
+        fixture.answer_all();
+    }
+    let moment = begin + Nanos::from_millis(100);
+    fixture.turn();
+    assert_eq!((answer(&mut program), fixture.lent()), (None, 0), "copied, and given back");
+    fixture.now = moment;
+    fixture.turn();
+    assert_eq!(answer(&mut program), Some(Answer { token: 1, result: Ok(3000), at: moment }));
+    let mut bytes = [0; 3000];
+    program.data.copy_out(0, &mut bytes);
+    assert!((2000..).zip(bytes).all(|(at, found)| found == byte(TitleId(0), at)));
+}
+
+#[test]
+fn moments_that_cannot_be_kept_are_refused_at_once() {
+    let mut fixture = Fixture::new();
+    let mut program = fixture.attach(0);
+    fixture.open(program.id, 0);
+    fixture.reserve(program.id, 0);
+    fixture.turn();
+    let mut refusal = |program: &mut Program, offset, millis| {
+        submit(program, 7, offset, millis);
+        fixture.turn();
+        answer(program).map(|answer| answer.result)
+    };
+    // ETIME: too near for one block, and for two.
+    assert_eq!(refusal(&mut program, 0, 19), Some(Err(62)));
+    assert_eq!(refusal(&mut program, 2000, 39), Some(Err(62)));
+    // EBUSY: closer than the interval and the tolerance allow.
+    assert_eq!(refusal(&mut program, 0, 30), None, "its moment is kept");
+    assert_eq!(refusal(&mut program, 0, 38), Some(Err(16)));
+    assert_eq!(refusal(&mut program, 0, 39), None, "within the tolerance");
+}
+
+/// A program that is cut off while its moments are kept leaves no block behind, whether it has
+/// waited for it, has it or has not wanted it yet.
+#[test]
+fn kept_moments_of_a_program_that_leaves_hold_nothing() {
+    for turns in 0..400 {
+        let mut fixture = Fixture::new();
+        let mut program = fixture.attach(0);
+        fixture.open(program.id, 0);
+        fixture.reserve(program.id, 0);
+        for nth in 0..REQUESTS_MAX as u64 {
+            submit(&mut program, nth, 2000, 50 + nth * 10);
+        }
+        fixture.turn();
+        for turn in 0..turns {
+            fixture.now += Nanos::from_micros(500);
+            fixture.turn();
+            if turn % 7 == 0 {
+                fixture.answer_all();
+            }
+        }
+        fixture.detach(program.id);
+        fixture.run(8, |fixture| (fixture.detached.len() == 1).then_some(()));
+        fixture.turn();
+        assert_eq!(fixture.lent(), 0);
+    }
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use tactus_core::local::{ANSWER_WORDS, REQUEST_WORDS, RING_SLOTS, Request, layout};
 use tactus_core::ports::Waker;
+use tactus_core::timed::{ReserveUse, TimedReserve};
 use tactus_ring::shared::{
     Receiver, RingLayout, Sender, SharedBytes, SharedMemory, SleepMark, Words,
 };
@@ -44,6 +45,8 @@ pub(crate) struct Handle {
     pub(crate) memory: Option<SharedBytes>,
     /// Requests under way.
     pub(crate) requests: u32,
+    /// Room for its reads at moments, if it was reserved.
+    pub(crate) reserve: Option<ReserveUse>,
     pub(crate) is_closing: bool,
 }
 
@@ -103,6 +106,16 @@ pub enum LocalCommand {
         handle: u32,
         /// The bytes of the title, which nobody changes.
         memory: SharedBytes,
+    },
+    /// From now on the moments of reads of an open title are kept, or the reads are refused at
+    /// once. Once for each handle.
+    Reserve {
+        /// The client.
+        client: ClientId,
+        /// The number of the handle.
+        handle: u32,
+        /// The room, which the ledger keeps until the handle is closed.
+        reserve: TimedReserve,
     },
     /// Closes a handle when no request for it is under way. Answered by [`LocalReport::Closed`].
     Close {

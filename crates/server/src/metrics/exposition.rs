@@ -251,6 +251,13 @@ fn local(page: &mut Page, sources: &Sources) -> fmt::Result {
     page.counter("tactus_local_read", help, Some(Unit::Bytes), one(file.bytes.value()))?;
     let help = "Bytes of titles that programs have written";
     page.counter("tactus_local_written", help, Some(Unit::Bytes), one(file.written.value()))?;
+    let help = "Reads of programs whose moments were promised";
+    let (promised, late) = (file.promised.value(), file.late.value());
+    let kept = [
+        (vec![("kept", "yes".into())], promised.saturating_sub(late)),
+        (vec![("kept", "no".into())], late),
+    ];
+    page.counter("tactus_local_moments", help, None, kept)?;
     let help = "Times that a sleeping program was woken";
     page.counter("tactus_local_wakes", help, None, one(file.rings.value()))
 }

@@ -18,6 +18,7 @@ mod killed;
 mod library;
 mod raw;
 mod streams;
+mod timed;
 mod writing;
 
 const PATIENCE: Duration = Duration::from_secs(60);

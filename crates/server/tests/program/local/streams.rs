@@ -58,7 +58,7 @@ impl Served {
         values.iter().sum()
     }
 
-    fn wait_until_nothing_is_promised(&self) {
+    pub(super) fn wait_until_nothing_is_promised(&self) {
         let until = Instant::now() + PATIENCE;
         while self.promised() > 0.0 || self.metric("tactus_streams") > 0 {
             assert!(Instant::now() < until, "a promise of {} is left", self.promised());
