@@ -16,7 +16,6 @@
 #[cfg(not(loom))]
 mod bytes;
 
-#[cfg(not(loom))]
 mod byte_ring;
 
 #[cfg(not(loom))]
@@ -27,7 +26,8 @@ use crate::arena::{HeapRegion, Region};
 use crate::sync::{Arc, AtomicU64, Ordering, fence};
 
 #[cfg(not(loom))]
-pub use byte_ring::{ByteReader, ByteRingLayout, ByteWriter, SharedWord};
+pub use byte_ring::ByteWriter;
+pub use byte_ring::{ByteReader, ByteRingLayout, SharedWord};
 #[cfg(not(loom))]
 pub use bytes::SharedBytes;
 

@@ -4,9 +4,11 @@
 //! afterwards. The reader's position is read once and checked; one that cannot be is [`Broken`].
 //! There is one writer at a time: a second one finds no room.
 
-use std::sync::Arc;
-
-use super::{Broken, SharedBytes, SharedMemory, Words};
+use super::{Broken, Words};
+#[cfg(not(loom))]
+use super::{SharedBytes, SharedMemory};
+#[cfg(not(loom))]
+use crate::sync::Arc;
 use crate::sync::{AtomicU64, Ordering};
 
 /// Where the parts of a ring of bytes lie in the memory, in bytes.
@@ -53,8 +55,14 @@ impl SharedWord {
 }
 
 /// The side that writes. It can be used from several threads, one after the other.
+#[cfg(not(loom))]
 pub struct ByteWriter {
     bytes: SharedBytes,
+    positions: Positions,
+}
+
+/// The positions of the side that writes.
+pub(super) struct Positions {
     capacity: u64,
     published: SharedWord,
     given_back: SharedWord,
@@ -73,6 +81,7 @@ pub struct ByteReader {
     taken: u64,
 }
 
+#[cfg(not(loom))]
 impl ByteWriter {
     /// The writing side of a new ring, whose positions are zero.
     ///
@@ -83,20 +92,12 @@ impl ByteWriter {
         let bytes = SharedBytes::new(memory, layout.bytes);
         let capacity = layout.capacity as u64;
         assert!(capacity > 0 && bytes.has(0, capacity), "the ring lies in the memory");
-        Self {
-            bytes,
-            capacity,
-            published: SharedWord::new(words.clone(), layout.written),
-            given_back: SharedWord::new(words, layout.taken),
-            written: AtomicU64::new(0),
-            taken: AtomicU64::new(0),
-            is_busy: AtomicU64::new(0),
-        }
+        Self { bytes, positions: Positions::new(words, layout) }
     }
 
     /// The number of bytes written so far.
     pub fn written(&self) -> u64 {
-        self.written.load(Ordering::Acquire)
+        self.positions.written.load(Ordering::Acquire)
     }
 
     /// Copies as much of `parts`, in order, as there is room for. Returns the number of bytes.
@@ -104,12 +105,12 @@ impl ByteWriter {
     /// # Errors
     /// [`Broken`] if the other side claims to have read what was never written.
     pub fn write(&self, parts: &[&[u8]]) -> Result<usize, Broken> {
-        let Some(room) = self.room()? else { return Ok(0) };
+        let Some(room) = self.positions.room()? else { return Ok(0) };
         let mut done = 0;
         for part in parts {
             let mut rest = &part[..part.len().min(room.len - done)];
             while !rest.is_empty() {
-                let (at, len) = self.place(room.first + done as u64, rest.len());
+                let (at, len) = self.positions.place(room.first + done as u64, rest.len());
                 let (now, later) = rest.split_at(len);
                 // SAFETY: the room is this writer's alone: no other one is in here, and the other
                 // side has given it back. `write` reads nothing there.
@@ -133,10 +134,10 @@ impl ByteWriter {
         len: usize,
         mut write: impl FnMut(usize, &mut [u8]) -> Result<(), E>,
     ) -> Result<Result<usize, E>, Broken> {
-        let Some(room) = self.room()? else { return Ok(Ok(0)) };
+        let Some(room) = self.positions.room()? else { return Ok(Ok(0)) };
         let (len, mut done) = (len.min(room.len), 0);
         while done < len {
-            let (at, piece) = self.place(room.first + done as u64, len - done);
+            let (at, piece) = self.positions.place(room.first + done as u64, len - done);
             // SAFETY: as in `write`.
             let into = unsafe { self.bytes.bytes_mut(at, piece) };
             if let Err(error) = write(done, into) {
@@ -148,14 +149,68 @@ impl ByteWriter {
         Ok(Ok(done))
     }
 
+    /// The free bytes that lie behind each other, in place, as far as there is room. They are the
+    /// caller's until it has filled them; it must not rely on what it reads there. A later call
+    /// returns them again.
+    ///
+    /// # Errors
+    /// As [`Self::write`].
+    pub fn space(&mut self) -> Result<&mut [u8], Broken> {
+        let room = self.positions.room()?.expect("a writer that is borrowed mutably is alone");
+        let (at, len) = self.positions.place(room.first, room.len);
+        drop(room);
+        // SAFETY: as in `write`; and this writer cannot be used while the slice lives.
+        Ok(unsafe { self.bytes.bytes_mut(at, len) })
+    }
+
+    /// Publishes the next `bytes`, which the caller has filled.
+    ///
+    /// # Panics
+    /// If they are more than there was room for at the last look.
+    pub fn advance(&mut self, bytes: usize) {
+        assert!(bytes <= self.seen_room(), "only bytes that there is room for");
+        self.positions.publish(bytes);
+    }
+
+    /// The number of bytes that there was room for at the last look, some of them perhaps written
+    /// since.
+    pub fn seen_room(&self) -> usize {
+        let used = self.written().wrapping_sub(self.taken());
+        (self.positions.capacity - used) as usize
+    }
+
+    /// The number of bytes that the other side had given back at the last look.
+    pub fn taken(&self) -> u64 {
+        self.positions.taken.load(Ordering::Relaxed)
+    }
+
+    /// The word that changes when the other side gives bytes back.
+    pub fn given_back(&self) -> SharedWord {
+        self.positions.given_back.clone()
+    }
+}
+
+impl Positions {
+    /// Of a new ring.
+    pub(super) fn new(words: Words, layout: ByteRingLayout) -> Self {
+        Self {
+            capacity: layout.capacity as u64,
+            published: SharedWord::new(words.clone(), layout.written),
+            given_back: SharedWord::new(words, layout.taken),
+            written: AtomicU64::new(0),
+            taken: AtomicU64::new(0),
+            is_busy: AtomicU64::new(0),
+        }
+    }
+
     /// The free part of the ring; `None` if another writer is in here.
-    fn room(&self) -> Result<Option<Room<'_>>, Broken> {
+    pub(super) fn room(&self) -> Result<Option<Room<'_>>, Broken> {
         // SYNC(byte ring writer): acquire here, release in `Room::drop`.
         if self.is_busy.swap(1, Ordering::Acquire) != 0 {
             return Ok(None);
         }
         let first = self.written.load(Ordering::Relaxed);
-        let mut room = Room { writer: self, first, len: 0 };
+        let mut room = Room { positions: self, first, len: 0 };
         let taken = self.given_back.load();
         // Positions only grow, and never past what was written.
         let before = self.taken.load(Ordering::Relaxed);
@@ -168,33 +223,38 @@ impl ByteWriter {
     }
 
     /// Where the byte at `position` lies, and how many of `len` bytes lie behind each other there.
-    fn place(&self, position: u64, len: usize) -> (u64, usize) {
+    pub(super) fn place(&self, position: u64, len: usize) -> (u64, usize) {
         let at = position % self.capacity;
         (at, len.min((self.capacity - at) as usize))
+    }
+
+    /// Hands the next `bytes` over, which the caller has filled.
+    fn publish(&self, bytes: usize) {
+        if bytes > 0 {
+            let written = self.written.load(Ordering::Relaxed).wrapping_add(bytes as u64);
+            // SYNC(byte ring): release in the store, acquire in `ByteReader::look`.
+            self.published.store(written);
+            self.written.store(written, Ordering::Release);
+        }
     }
 }
 
 /// The free part of a ring, while one writer fills it.
-struct Room<'a> {
-    writer: &'a ByteWriter,
-    first: u64,
-    len: usize,
+pub(super) struct Room<'a> {
+    positions: &'a Positions,
+    pub(super) first: u64,
+    pub(super) len: usize,
 }
 
 impl Room<'_> {
-    fn publish(&self, bytes: usize) {
-        if bytes > 0 {
-            let written = self.first + bytes as u64;
-            // SYNC(byte ring): release in the store, acquire in `ByteReader::look`.
-            self.writer.published.store(written);
-            self.writer.written.store(written, Ordering::Release);
-        }
+    pub(super) fn publish(&self, bytes: usize) {
+        self.positions.publish(bytes);
     }
 }
 
 impl Drop for Room<'_> {
     fn drop(&mut self) {
-        self.writer.is_busy.store(0, Ordering::Release);
+        self.positions.is_busy.store(0, Ordering::Release);
     }
 }
 
@@ -219,7 +279,7 @@ impl ByteReader {
     /// # Errors
     /// [`Broken`] if the writer claims more bytes than the ring has.
     pub fn look(&mut self) -> Result<u64, Broken> {
-        // SYNC(byte ring): acquire here, release in `Room::publish`.
+        // SYNC(byte ring): acquire here, release in `Positions::publish`.
         let written = self.published.load();
         let bytes = written.wrapping_sub(self.taken);
         let is_possible = bytes <= self.capacity && bytes >= self.written.wrapping_sub(self.taken);
@@ -255,7 +315,7 @@ impl ByteReader {
     pub fn consume(&mut self, bytes: u64) {
         assert!(bytes <= self.seen(), "only bytes that have come");
         self.taken = self.taken.wrapping_add(bytes);
-        // SYNC(byte ring given back): release in the store, acquire in `ByteWriter::room`.
+        // SYNC(byte ring given back): release in the store, acquire in `Positions::room`.
         self.given_back.store(self.taken);
     }
 

@@ -153,6 +153,32 @@ fn bytes_arrive_in_order_and_only_where_there_is_room() {
 }
 
 #[test]
+fn bytes_that_are_built_in_place_arrive_when_they_are_handed_over() {
+    let (mut writer, mut reader, bytes, _) = byte_pair();
+    let byte = |at: usize| (at * 7 + at / 256) as u8;
+    let (mut sent, mut read) = (0, 0);
+    while read < 20_000 {
+        let space = writer.space().unwrap();
+        let len = space.len().min(333);
+        space.iter_mut().zip(sent..).for_each(|(place, at)| *place = byte(at));
+        assert_eq!(reader.look(), Ok((sent - read) as u64), "it is not handed over");
+        writer.advance(len);
+        sent += len;
+        assert_eq!(writer.seen_room(), 1000 - (sent - writer.taken() as usize));
+        reader.look().unwrap();
+        let (at, len) = reader.next();
+        let mut copy = vec![0; len.min(250)];
+        bytes.copy_out(at as u64, &mut copy);
+        assert!(copy.iter().enumerate().all(|(nth, &got)| got == byte(read + nth)));
+        reader.consume(copy.len() as u64);
+        read += copy.len();
+    }
+    let more = writer.seen_room() + 1;
+    let advance = std::panic::AssertUnwindSafe(|| writer.advance(more));
+    assert!(std::panic::catch_unwind(advance).is_err(), "only bytes that there is room for");
+}
+
+#[test]
 fn a_failed_fill_publishes_nothing() {
     let (writer, mut reader, _, _) = byte_pair();
     assert_eq!(writer.write(&[&[1; 900]]), Ok(900));
