@@ -27,6 +27,10 @@ typedef struct tactus_client tactus_client;
 // A title that is built in memory. One thread at a time may use it.
 typedef struct tactus_memory tactus_memory;
 
+// A title that is written at a rate, through a ring of memory that the server shares. One thread
+// at a time may use it.
+typedef struct tactus_recording tactus_recording;
+
 // A title that comes at a rate, into a ring of memory that the server shares. One thread at a time
 // may use it.
 typedef struct tactus_stream tactus_stream;
@@ -128,6 +132,28 @@ typedef struct {
   // TACTUS_REPLACE_TITLES, _NOTHING or _EXISTING.
   int replace;
 } tactus_write_options;
+
+// What can be chosen for a recording.
+typedef struct {
+  // The most bits per second that the program writes.
+  uint64_t rate;
+  // TACTUS_REPLACE_TITLES, _NOTHING or _EXISTING.
+  int replace;
+  // Bytes of the ring: how far the server may be behind. 0: half a second, at least 256 KiB.
+  uint64_t room;
+} tactus_recording_options;
+
+// How a recording gets on.
+typedef struct {
+  // Bytes handed over.
+  uint64_t len;
+  // Bytes, from the first one on, that a power failure does not take any more.
+  uint64_t durable;
+  // How often the program was faster than its rate: the ring was full when the server came.
+  uint64_t overruns;
+  // How often the program was slower than its rate.
+  uint64_t underruns;
+} tactus_recording_state;
 
 #ifdef __cplusplus
 extern "C" {
@@ -591,6 +617,72 @@ int tactus_rename(const tactus_client *client, const char *from, const char *to,
 // # Safety
 // `client` is valid; `path` is a string.
 int tactus_set_modified(const tactus_client *client, const char *path, int64_t modified_ns);
+
+// Begins to write the title `path` at a rate.
+//
+// Returns 0 or a negative error number: -EBUSY if the server has no disk time for such a
+// recording, -ENOSPC if it has no memory for it; tactus_error() names the resource. -EINVAL for a
+// rate or room that cannot be, or as tactus_create().
+//
+// # Safety
+// `client` and `options` are valid; `path` is a string; `recording` is valid for writing.
+int tactus_record(const tactus_client *client,
+                  const char *path,
+                  const tactus_recording_options *options,
+                  tactus_recording **recording);
+
+// Waits until bytes are free in the ring, for `timeout_ns` nanoseconds at most; 0 does not wait, a
+// negative number is no limit. They lie behind each other from `*bytes` on, for the program to
+// fill, until tactus_recording_commit() hands them over; a later call returns them again.
+//
+// Returns the number of bytes; 0 if none is free; or a negative error number that says why the
+// recording has ended early: -ENOSPC, -EDQUOT, -EIO. What was taken before is a title.
+//
+// # Safety
+// `recording` is valid; `bytes` is valid for writing.
+int64_t tactus_recording_wait(tactus_recording *recording, int64_t timeout_ns, uint8_t **bytes);
+
+// Hands the first `len` bytes of tactus_recording_wait() over.
+//
+// Returns 0, or -EINVAL if they are more than were free.
+//
+// # Safety
+// `recording` is valid.
+int tactus_recording_commit(tactus_recording *recording, size_t len);
+
+// Copies bytes into the ring and hands them over. Waits for room: a program that is faster than
+// its rate is held to it.
+//
+// Returns 0 or a negative error number, as tactus_recording_wait().
+//
+// # Safety
+// `recording` is valid; `bytes` is valid for reading `len` bytes.
+int tactus_recording_write(tactus_recording *recording, const void *bytes, size_t len);
+
+// How a recording gets on.
+//
+// Returns 0, or -EINVAL for null.
+//
+// # Safety
+// `recording` is null or valid; `state` is null or valid for writing.
+int tactus_recording_look(const tactus_recording *recording, tactus_recording_state *state);
+
+// Makes a title of all bytes, and waits until its bytes and its name are on stable storage. The
+// recording ends in each case.
+//
+// Returns 0 or a negative error number: as tactus_recording_wait(), and -ENODATA if no byte was
+// handed over: then there is no title.
+//
+// # Safety
+// `recording` is from tactus_record() and not used afterwards.
+int tactus_recording_finish(tactus_recording *recording);
+
+// Lets a recording go: what was handed over becomes a title, for which this does not wait. Null is
+// ignored.
+//
+// # Safety
+// `recording` is from tactus_record() and not used afterwards.
+void tactus_recording_free(tactus_recording *recording);
 
 #ifdef __cplusplus
 }  // extern "C"

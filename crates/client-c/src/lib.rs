@@ -11,6 +11,8 @@ pub mod memory;
 pub mod stream;
 pub mod writing;
 
+pub mod recording;
+
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::os::fd::AsRawFd;

@@ -149,6 +149,25 @@ fn a_c_program_builds_titles_in_memory() {
 }
 
 #[test]
+fn the_c_program_of_the_guide_records_a_title() {
+    let dir = tempfile::tempdir().unwrap();
+    install(dir.path());
+    let program = compile("examples/record.c", dir.path(), false);
+    let server = FakeServer::start();
+    let bytes: Vec<u8> = (0..30_000_u32).map(|at| (at ^ at >> 8) as u8).collect();
+    let file = dir.path().join("bytes");
+    fs::write(&file, &bytes).unwrap();
+    let mut run = Command::new(&program);
+    run.env("LD_LIBRARY_PATH", dir.path().join("lib")).arg(&server.path).args(["/one", "8"]);
+    successful(run.stdin(fs::File::open(&file).unwrap()));
+    assert!(*server.control.written.lock().unwrap() == bytes);
+    assert_eq!(*server.control.changes.lock().unwrap(), ["Record"]);
+    let guide = include_str!("../../../docs/guide/local-programs.md");
+    let example = include_str!("../examples/record.c");
+    assert!(guide.contains(&format!("```c\n{example}```\n")), "examples/record.c has changed");
+}
+
+#[test]
 fn a_c_program_writes_and_changes_names_in_each_way() {
     let dir = tempfile::tempdir().unwrap();
     install(dir.path());
@@ -157,12 +176,18 @@ fn a_c_program_writes_and_changes_names_in_each_way() {
     let mut run = Command::new(&program);
     run.env("LD_LIBRARY_PATH", dir.path().join("lib")).arg(&server.path);
     let said = String::from_utf8(successful(&mut run).stdout).unwrap();
-    assert_eq!(said, "written 7\nsynced 0\npublished 0\nbad 1\nnull 1\nmissing 1\nroom 256\n");
-    assert_eq!(*server.control.written.lock().unwrap(), b"abcdefghij");
+    assert_eq!(
+        said,
+        "written 7\nsynced 0\npublished 0\n\
+         busy 1\nbad 1\ntoo much 1\nrecorded 5\nnull 1\n\
+         bad 1\nnull 1\nmissing 1\nroom 256\n"
+    );
+    assert_eq!(*server.control.written.lock().unwrap(), b"abcdefghijklmno");
     let expected = [
         "Sync 0",
         "Publish 7",
         "Publish 9",
+        "Record",
         "Remove { title: \"/a\" }",
         "MakeDirectory { directory: \"/d\" }",
         "RemoveDirectory { directory: \"/d\" }",

@@ -22,6 +22,31 @@ static int64_t next(tactus_client *client) {
     return completion.result;
 }
 
+// A title at a rate: by copies and in place.
+static void record(tactus_client *client) {
+    tactus_recording *recording;
+    tactus_recording_options chosen = {.rate = 1};
+    tactus_recording_state state;
+    uint8_t *space;
+    printf("busy %d\n", tactus_record(client, "/one", &chosen, &recording) == -EBUSY);
+    chosen.rate = 8000000;
+    chosen.replace = 7;
+    printf("bad %d\n", tactus_record(client, "/one", &chosen, &recording) == -EINVAL);
+    chosen.replace = TACTUS_REPLACE_TITLES;
+    check(tactus_record(client, "/one", &chosen, &recording), "record");
+    check(tactus_recording_write(recording, "klm", 3), "write of a recording");
+    int64_t room = tactus_recording_wait(recording, -1, &space);
+    check(room, "wait of a recording");
+    memcpy(space, "no", 2);
+    check(tactus_recording_commit(recording, 2), "commit");
+    printf("too much %d\n", tactus_recording_commit(recording, room + 1) == -EINVAL);
+    check(tactus_recording_look(recording, &state), "look");
+    printf("recorded %" PRIu64 "\n", state.len);
+    check(tactus_recording_finish(recording), "finish");
+    printf("null %d\n", tactus_recording_finish(NULL) == -EINVAL);
+    tactus_recording_free(NULL);
+}
+
 int main(int count, char **arguments) {
     tactus_client *client;
     tactus_writer *writer;
@@ -47,6 +72,7 @@ int main(int count, char **arguments) {
     check(tactus_create(client, "/two", NULL, &writer), "create");
     check(tactus_publish(writer, 9), "publish");
 
+    record(client);
     options.replace = 7;
     printf("bad %d\n", tactus_create(client, "/one", &options, &writer) == -EINVAL);
     printf("null %d\n", tactus_write_all(NULL, "a", 1) == -EINVAL);

@@ -15,6 +15,7 @@ use crate::future::RequestFuture;
 use crate::memory_writer::MemoryWriter;
 use crate::options::{Options, WriteOptions};
 use crate::protocol::{Change, Entry, Replace, Reply, Request, Stat};
+use crate::recording::{Recording, RecordingOptions};
 use crate::stream::{Stream, StreamOptions};
 use crate::table::{Destination, Extent, Token};
 use crate::title::{NO_ROOM, Title};
@@ -238,6 +239,16 @@ impl Client {
     /// As [`Self::create_in_memory`] and [`Title::map`]; `ENOENT` if there is no title.
     pub fn edit_in_memory(&self, path: &str) -> Result<MemoryWriter> {
         MemoryWriter::begin(&self.connection, path, Replace::Existing, true)
+    }
+
+    /// Begins to write the title `path` at a rate, through a ring of its own.
+    ///
+    /// # Errors
+    /// `EBUSY` if the server has no disk time for such a recording, `ENOSPC` if it has no memory
+    /// for it: the text names the resource. `EINVAL` for a rate or room that cannot be, `EMFILE` if
+    /// as many recordings run as may be, or as [`Self::create`].
+    pub fn record(&self, path: &str, options: &RecordingOptions) -> Result<Recording> {
+        Recording::begin(&self.connection, path, options)
     }
 
     /// Removes a title. Like all changes of names it is durable when the call returns, and every

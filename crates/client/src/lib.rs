@@ -74,6 +74,7 @@ mod title_map;
 
 mod title;
 
+mod recording;
 mod stream;
 
 mod writer;
@@ -93,6 +94,7 @@ pub use future::RequestFuture;
 pub use memory_writer::MemoryWriter;
 pub use options::{Options, WriteOptions};
 pub use protocol::{Entry, Replace, Stat};
+pub use recording::{Recording, RecordingOptions};
 pub use reserve::{Reserve, ReserveOptions};
 pub use stream::{Stream, StreamOptions};
 pub use table::Token;

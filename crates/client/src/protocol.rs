@@ -92,6 +92,23 @@ pub enum Request {
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         edit: bool,
     },
+    /// Begins to write a title at a rate, through a ring. Answered by [`Reply::Recording`].
+    Record {
+        /// Its path, as in HTTP.
+        title: String,
+        /// Bits per second.
+        rate: u64,
+        /// What may have the name already, at the beginning and at the end.
+        replace: Replace,
+        /// Bytes of the ring; zero: the server chooses.
+        room: u64,
+    },
+    /// Lets a recording go. One that still runs becomes a title of what its ring holds. Answered by
+    /// [`Reply::Closed`], or by [`Reply::Error`] if it has ended early.
+    EndRecording {
+        /// The number from [`Reply::Recording`].
+        recording: u32,
+    },
     /// Asks for facts about a title or a directory. Answered by [`Reply::Stat`].
     Stat {
         /// Its path, as in HTTP.
@@ -279,6 +296,13 @@ pub enum Reply {
         limit: u64,
         /// What the title is continued by after a crash, when it was synced.
         upload: String,
+    },
+    /// A title can be written at its rate. With one descriptor: the memory of its ring.
+    Recording {
+        /// Its number.
+        recording: u32,
+        /// Bytes of the memory, with the ring's positions.
+        memory: u64,
     },
     /// The change is made and durable.
     Done,

@@ -83,7 +83,7 @@ impl Stream {
         let words = Words::new(Arc::clone(&mapping));
         let layout = ByteRingLayout { written: WRITTEN, taken: TAKEN, bytes: BYTES, capacity };
         let ring = ByteReader::new(words.clone(), layout);
-        let gauge = Arc::new(StreamGauge::new(words, &ring));
+        let gauge = Arc::new(StreamGauge::new(words, ring.published()));
         connection.state().streams.push(Arc::clone(&gauge));
         Ok(Self {
             connection: Arc::clone(connection),

@@ -1,33 +1,34 @@
-//! Whether a stream has something new, for the event loop of its client.
+//! Whether a stream or a recording has something new, for the event loop of its client.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tactus_core::local::stream::{END, StreamEnd};
-use tactus_ring::shared::{ByteReader, SharedWord, Words};
+use tactus_ring::shared::{SharedWord, Words};
 
-/// What the event loop of a client looks at: whether a stream has something new.
+/// What the event loop of a client looks at: whether a ring has something new.
 pub(crate) struct StreamGauge {
-    written: SharedWord,
+    /// What the server moves: the bytes written of a stream, the bytes taken of a recording.
+    position: SharedWord,
     end: SharedWord,
     /// The values at the last look of the program.
-    seen_written: AtomicU64,
+    seen_position: AtomicU64,
     seen_end: AtomicU64,
 }
 
 impl StreamGauge {
-    /// The gauge of a new ring.
-    pub(crate) fn new(words: Words, ring: &ByteReader) -> Self {
+    /// The gauge of a new ring, in which the server moves `position`.
+    pub(crate) fn new(words: Words, position: SharedWord) -> Self {
         Self {
-            written: ring.published(),
+            position,
             end: SharedWord::new(words, END),
-            seen_written: AtomicU64::new(0),
+            seen_position: AtomicU64::new(0),
             seen_end: AtomicU64::new(0),
         }
     }
 
-    /// Whether bytes or the end have come since the program has looked.
+    /// Whether bytes, room or the end have come since the program has looked.
     pub(crate) fn has_news(&self) -> bool {
-        self.written.load() != self.seen_written.load(Ordering::Relaxed)
+        self.position.load() != self.seen_position.load(Ordering::Relaxed)
             || self.end.load() != self.seen_end.load(Ordering::Relaxed)
     }
 
@@ -38,8 +39,8 @@ impl StreamGauge {
         StreamEnd::decode(word)
     }
 
-    /// The program has looked at the bytes up to this position of the ring.
-    pub(crate) fn note_look(&self, written: u64) {
-        self.seen_written.store(written, Ordering::Relaxed);
+    /// The program has looked at the ring up to this position.
+    pub(crate) fn note_look(&self, position: u64) {
+        self.seen_position.store(position, Ordering::Relaxed);
     }
 }

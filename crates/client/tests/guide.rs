@@ -13,6 +13,9 @@ mod play;
 #[path = "../examples/sum.rs"]
 #[allow(dead_code, reason = "its main function reads the command line")]
 mod program;
+#[path = "../examples/record.rs"]
+#[allow(dead_code, reason = "its main function reads the command line")]
+mod record_program;
 #[path = "../examples/store.rs"]
 #[allow(dead_code, reason = "its main function reads the command line")]
 mod store_program;
@@ -59,4 +62,16 @@ fn the_rust_program_of_the_guide_builds_a_title_in_memory() {
     let guide = include_str!("../../../docs/guide/memory.md");
     let example = include_str!("../examples/build.rs");
     assert!(guide.contains(&format!("```rust\n{example}```\n")), "examples/build.rs has changed");
+}
+
+#[test]
+fn the_rust_program_of_the_guide_records_a_title() {
+    let server = fake::FakeServer::start();
+    let bytes: Vec<u8> = (0..30_000_u32).map(|at| (at ^ at >> 8) as u8).collect();
+    record_program::record(server.path.to_str().unwrap(), "/one", 8, &bytes[..]).unwrap();
+    assert!(*server.control.written.lock().unwrap() == bytes);
+    assert_eq!(*server.control.changes.lock().unwrap(), ["Record"]);
+    let guide = include_str!("../../../docs/guide/local-programs.md");
+    let example = include_str!("../examples/record.rs");
+    assert!(guide.contains(&format!("```rust\n{example}```\n")), "examples/record.rs has changed");
 }

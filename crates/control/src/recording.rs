@@ -346,6 +346,45 @@ impl Recording {
         Ok(&mut space[..room])
     }
 
+    /// Space for the next bytes of a source that is held to its rate: as much as the rate and the
+    /// disk leave now, which may be none. Never waits. Fill it from its start, then call
+    /// [`Self::advance`].
+    ///
+    /// # Errors
+    /// As for [`Self::write`].
+    pub fn space_now(&mut self) -> Result<&mut [u8], ResumeError> {
+        let now = Instant::now();
+        self.tend_at(now)?;
+        let room = usize::try_from(self.meter.room(now)).unwrap_or(usize::MAX);
+        if room == 0 || !self.drain_spill()? {
+            return Ok(&mut []);
+        }
+        let appender = self.appender.as_mut().expect("only the end takes it");
+        let space = appender.space_now()?.unwrap_or_default();
+        let room = room.min(space.len());
+        Ok(&mut space[..room])
+    }
+
+    /// Whether the source has been slower than its rate for as long as a burst lasts.
+    pub fn is_dry(&mut self) -> bool {
+        self.meter.is_full(Instant::now())
+    }
+
+    /// Counts that the source was faster than its rate and had to wait.
+    pub fn note_overrun(&self) {
+        self.counts.overran();
+    }
+
+    /// Counts that the source was slower than its rate.
+    pub fn note_underrun(&self) {
+        self.counts.underran();
+    }
+
+    /// The durable part in bytes, as of the last check.
+    pub fn durable(&self) -> u64 {
+        self.counts.durable()
+    }
+
     fn room(&mut self, now: Instant) -> u64 {
         let appender = self.appender.as_mut().expect("only the end takes it");
         if !appender.has_place() {

@@ -1,4 +1,5 @@
-//! The memory of titles that programs have mapped, all together: `[local] titles_max`.
+//! Memory with a limit: of the titles that programs have mapped, all together (`[local]
+//! titles_max`), or of the rings of one program (`data_max`).
 //!
 //! Promise: shares are given while there is room, and come back when they are dropped.
 

@@ -9,17 +9,20 @@ use tactus_client::protocol::Replace;
 use tactus_control::changes::{
     ChangeGate, ChangeGuard, ChangeKind, ChangeRefusal, PathChange, StorePlace,
 };
+use tactus_control::recording::{Begin, BeginError, Recorder, Recording};
 use tactus_control::rights::{Right, Rights};
+use tactus_core::ledger::Resource;
 use tactus_core::path::RequestPath;
-use tactus_core::units::WallTime;
+use tactus_core::units::{BitRate, WallTime};
+use tactus_engine::message::VolumeId;
 use tactus_storage::store::{
     ChangeError, Create, Precondition, Principal, ReplacePolicy, ResumeError, TitleMetadata,
     Upload, UploadError, UploadSpec,
 };
 
 use crate::errno::{
-    EACCES, EBADF, EBADMSG, EBUSY, EINVAL, EISDIR, ENOENT, ESTALE, Refusal, not_begun, not_changed,
-    not_stored, other_volume,
+    EACCES, EBADF, EBADMSG, EBUSY, EINVAL, EISDIR, ENOENT, ENOSPC, EROFS, ESTALE, Refusal,
+    not_begun, not_changed, not_stored, other_volume,
 };
 use crate::names::path_of;
 use crate::open_upload::OpenUpload;
@@ -107,6 +110,40 @@ impl Changes {
         let changes = Arc::clone(self);
         let publication = Publication { changes, path, lacks, has_version: false };
         Ok((place, precondition, publication))
+    }
+
+    /// Begins to record a title. Returns what forbids locks on it as well.
+    pub(crate) async fn record(
+        self: &Arc<Self>,
+        recorder: &Recorder,
+        text: &str,
+        rate: BitRate,
+        replace: Replace,
+    ) -> Result<(Recording, Publication, ChangeGuard), Refusal> {
+        if text.ends_with('/') {
+            return Err((EISDIR, "the path of a title must not end with a slash".to_owned()));
+        }
+        let path = path_of(text)?;
+        let (precondition, lacks) = self.condition(&path, replace)?;
+        let place = self.place(&path)?;
+        // It becomes a title in every case, so no lock may be granted in between.
+        let under_way = self.permit(&[(&path, ChangeKind::Store)]).await?;
+        let publication =
+            Publication { changes: Arc::clone(self), path, lacks, has_version: false };
+        let (volume, principal) = (VolumeId(place.volume), self.principal.clone());
+        let begin = Begin { volume, path: place.path, rate, precondition, principal };
+        let begun = recorder.begin(begin).await;
+        let recording = begun.map_err(|error| match &error {
+            BeginError::Refused(refusal) => {
+                let is_memory = refusal.resource == Resource::WriteShare;
+                let errno = if is_memory { ENOSPC } else { EBUSY };
+                (errno, format!("{}; try again in {:?}", refusal.message, refusal.retry_after))
+            }
+            BeginError::NotHere => (EROFS, error.to_string()),
+            BeginError::Stalled => (EBUSY, error.to_string()),
+            BeginError::Store(error) => publication.resume_refusal(error),
+        })?;
+        Ok((recording, publication, under_way))
     }
 
     /// Removes a title.

@@ -17,12 +17,14 @@ mod peer;
 mod budget;
 mod names;
 mod open_upload;
+mod rings;
 
 mod changes;
 mod growing_memory;
 
 mod fill;
 mod memory_upload;
+mod recordings;
 mod streams;
 mod titles;
 

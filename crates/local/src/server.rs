@@ -14,6 +14,7 @@ use rustix::net::{Shutdown, SocketFlags, SocketType};
 use tactus_control::broker::Broker;
 use tactus_control::changes::ChangeGate;
 use tactus_control::local::LocalClients;
+use tactus_control::recording::Recorder;
 use tactus_control::socket_file::SocketFile;
 use tactus_storage::catalogue::Catalogue;
 use tokio::runtime::Handle;
@@ -38,7 +39,8 @@ pub struct LocalServer {
 }
 
 impl LocalServer {
-    /// Listens. Programs that may write change titles through `gate`, if there is one.
+    /// Listens. Programs that may write change titles through `gate`, if there is one, and record
+    /// by `recorder`, if there is one.
     ///
     /// # Errors
     /// When the socket file cannot be made, or a name is unknown.
@@ -51,6 +53,7 @@ impl LocalServer {
         catalogue: &Arc<Catalogue>,
         broker: &Broker,
         gate: Option<Arc<dyn ChangeGate>>,
+        recorder: Option<Recorder>,
     ) -> Result<Self> {
         let admitted = Admitted::of(settings).context("[local]")?;
         let (file, listener) = SocketFile::bind(&settings.socket, SocketType::SEQPACKET)?;
@@ -63,6 +66,7 @@ impl LocalServer {
             catalogue: Arc::clone(catalogue),
             changes: settings.writing.as_ref().map(|own| Arc::new(Changes::new(own, gate))),
             broker: broker.clone(),
+            recorder,
             data_max: settings.data_max,
             runtime: Handle::current(),
         };

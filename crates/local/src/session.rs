@@ -13,6 +13,7 @@ use tactus_client::protocol::{Change, Replace, Reply, Request};
 use tactus_client::socket;
 use tactus_control::broker::Broker;
 use tactus_control::local::{LocalClients, LocalSession, REQUESTS_MAX};
+use tactus_control::recording::Recorder;
 use tactus_core::ledger::Resource;
 use tactus_core::local::{VERSION, layout};
 use tactus_core::path::RequestPath;
@@ -32,6 +33,7 @@ use crate::growing_memory::{FIRST, GrowingMemory, GrowthFault};
 use crate::memory_upload::growth_refusal;
 use crate::names::{self, Listing};
 use crate::peer::Peer;
+use crate::recordings::{RecordingContext, RecordingRequest, Recordings};
 use crate::streams::{StreamContext, StreamRequest, Streams};
 use crate::titles::{MapFault, MappedTitles, TitleMemory};
 use crate::writers::Writers;
@@ -44,6 +46,8 @@ pub(crate) struct Shared {
     /// What clients change titles by; none for a client that may not.
     pub(crate) changes: Option<Arc<Changes>>,
     pub(crate) broker: Broker,
+    /// None if no volume takes recordings.
+    pub(crate) recorder: Option<Recorder>,
     pub(crate) data_max: Bytes,
     pub(crate) mapped: MappedTitles,
     /// The memory of titles that programs have mapped or build.
@@ -102,6 +106,17 @@ pub(crate) fn serve(connection: OwnedFd, peer: &Peer, shared: &Shared) -> io::Re
     };
     socket::send(&connection, &welcome, &[file.as_fd(), their_bell.as_fd()])?;
     drop((file, their_bell));
+    let memory = MemoryBudget::new(shared.data_max);
+    let recording = shared.changes.clone().map(|changes| RecordingContext {
+        recorder: shared.recorder.clone(),
+        changes,
+        runtime: shared.runtime.clone(),
+        client: Arc::clone(&mapping),
+        bell: bell.clone(),
+        cut: Arc::new(cut()),
+        memory: memory.clone(),
+    });
+    let recordings = recording.map(Recordings::new);
     let context = StreamContext {
         broker: shared.broker.clone(),
         catalogue: Arc::clone(&shared.catalogue),
@@ -109,7 +124,7 @@ pub(crate) fn serve(connection: OwnedFd, peer: &Peer, shared: &Shared) -> io::Re
         client: mapping,
         bell: bell.clone(),
         cut: Arc::new(cut()),
-        memory_max: shared.data_max,
+        memory,
     };
     let mut streams = Streams::new(context, peer);
     std::thread::scope(|scope| {
@@ -119,7 +134,9 @@ pub(crate) fn serve(connection: OwnedFd, peer: &Peer, shared: &Shared) -> io::Re
         let changes = shared.changes.clone().zip(requests);
         let new = |(changes, requests)| Writers::new(changes, shared.runtime.clone(), requests);
         let writers = changes.map(new);
-        let ended = answer(&connection, shared, &mut session, &mut streams, writers.as_ref());
+        let ended = {
+            answer(&connection, shared, &mut session, &mut streams, writers.as_ref(), recordings)
+        };
         if let Some(writers) = writers {
             shared.runtime.block_on(writers.end());
         }
@@ -150,6 +167,7 @@ fn answer(
     session: &mut LocalSession,
     streams: &mut Streams,
     writers: Option<&Writers>,
+    mut recordings: Option<Recordings>,
 ) -> io::Result<()> {
     let mut titles = Titles::default();
     while let Some((request, descriptors)) = socket::receive(connection)? {
@@ -191,6 +209,16 @@ fn answer(
                 let part = names::list(&shared.catalogue, listing, &directory, after.as_deref());
                 shared.runtime.block_on(part).map(alone)
             }
+            Request::Record { title, rate, replace, room } => match &mut recordings {
+                Some(recordings) => {
+                    recordings.begin(&RecordingRequest { title, rate, replace, room })
+                }
+                None => Err(may_not_write()),
+            },
+            Request::EndRecording { recording } => match &mut recordings {
+                Some(recordings) => recordings.end(recording).map(alone),
+                None => Err(may_not_write()),
+            },
             Request::Change(change) => match writers {
                 Some(writers) => shared.runtime.block_on(changed(change, writers)).map(alone),
                 None => Err(may_not_write()),

@@ -5,7 +5,6 @@
 //! its memory come back. The memory of all rings of a client is bounded.
 
 use std::collections::HashMap;
-use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,34 +19,23 @@ use tactus_core::local::stream::{BYTES, StreamEnd};
 use tactus_core::path::RequestPath;
 use tactus_core::smoothing::{Consumption, PlayerBuffer};
 use tactus_core::stagger::Tick;
-use tactus_core::units::{BitRate, Bytes, KIB, MIB, MediaTime};
+use tactus_core::units::{BitRate, Bytes, MIB, MediaTime};
 use tactus_engine::message::{EPROTO, Outcome, Rate, StreamRing};
 use tactus_storage::catalogue::{Catalogue, OpenTitle, PartConsumption};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
+use crate::budget::{MemoryBudget, MemoryShare};
 use crate::doorbell::Doorbell;
 use crate::errno::{
     EBADF, EBADMSG, EBUSY, ECANCELED, EINVAL, EIO, EMFILE, ENOSPC, ETIMEDOUT, Refusal,
 };
 use crate::peer::Peer;
+use crate::rings::{RATES, TICK, claim, room_of};
 
 /// Streams that a client may have at once.
 const STREAMS_MAX: usize = 64;
-
-/// How often a stream is sent, unless that would be very little or very much at once.
-const TICK: Tick = Tick::Ms25;
-
-/// Rates outside of these are mistakes.
-const RATES: Range<u64> = 1_000..1_000_000_000_000;
-
-/// The room of a ring if the client names none: what is due in half a second beside the burst.
-const ROOM_PART: u64 = 2;
-/// The least of it.
-const ROOM_MIN: u64 = 256 * KIB;
-/// A ring is whole pages.
-const PAGE: u64 = 4 * KIB;
 
 /// What a player of a title with a variable rate holds, and what it needs before it begins: as for
 /// players over HTTP by default.
@@ -66,8 +54,7 @@ pub(crate) struct StreamContext {
     pub(crate) bell: Doorbell,
     /// Ends the client's connection.
     pub(crate) cut: Arc<dyn Fn() + Send + Sync>,
-    /// Most memory of all rings.
-    pub(crate) memory_max: Bytes,
+    pub(crate) memory: MemoryBudget,
 }
 
 /// A request for a stream.
@@ -88,16 +75,14 @@ pub(crate) struct Streams {
     context: StreamContext,
     viewer: Viewer,
     streams: HashMap<u32, Stream>,
-    /// Memory of all rings.
-    used: u64,
 }
 
 /// One stream. Its delivery ends when this is dropped.
 struct Stream {
     request: StreamRequest,
     ring: Arc<StreamRing>,
-    /// Bytes of the ring.
-    room: u64,
+    /// While the ring has memory.
+    _share: MemoryShare,
     /// Its viewer, as the broker knows it.
     session: u64,
     delivery: Option<RunningDelivery>,
@@ -123,7 +108,7 @@ impl Streams {
             client: format!("program {}", peer.pid),
             share: ClientShare::All,
         };
-        Self { context, viewer, streams: HashMap::new(), used: 0 }
+        Self { context, viewer, streams: HashMap::new() }
     }
 
     /// Begins a stream. Returns its ring with the reply.
@@ -137,11 +122,7 @@ impl Streams {
         })?;
         let schedule = self.context.schedule(&request, request.first)?;
         let room = schedule.room(request.room)?;
-        let left = self.context.memory_max.0.saturating_sub(self.used);
-        if room > left {
-            let left = Bytes(left);
-            return Err((ENOSPC, format!("{left} are left of [local] data_max for streams")));
-        }
+        let share = claim(&self.context.memory, room)?;
         let session = SESSIONS.fetch_add(1, Ordering::Relaxed);
         let grant = self.context.admit(&request, &schedule, session, &self.viewer)?;
         let (ring, file) = self.context.ring(room).map_err(|error| {
@@ -153,10 +134,9 @@ impl Streams {
             memory: BYTES as u64 + room,
             rate: schedule.rate.rate.0,
         };
-        let mut stream = Stream { request, ring, room, session, delivery: None };
+        let mut stream = Stream { request, ring, _share: share, session, delivery: None };
         stream.start(&self.context, stream.request.first, schedule, grant);
         self.streams.insert(number, stream);
-        self.used += room;
         Ok((reply, Some(file)))
     }
 
@@ -190,9 +170,7 @@ impl Streams {
 
     /// Ends a stream.
     pub(crate) fn end(&mut self, number: u32) -> Result<Reply, Refusal> {
-        let stream = self.streams.remove(&number).ok_or_else(|| unknown(number))?;
-        self.used -= stream.room;
-        Ok(Reply::Closed)
+        self.streams.remove(&number).map(|_| Reply::Closed).ok_or_else(|| unknown(number))
     }
 }
 
@@ -353,16 +331,7 @@ impl Schedule {
     /// The room of its ring: `wanted` bytes, or enough if that is zero.
     fn room(&self, wanted: u64) -> Result<u64, Refusal> {
         let Rate { rate, burst, tick } = self.rate;
-        let least = burst.0.saturating_add(2 * rate.bytes_in(tick.span()).0);
-        let room = match wanted {
-            0 => least.max(burst.0.saturating_add(rate.0 / 8 / ROOM_PART)).max(ROOM_MIN),
-            _ if wanted < least => {
-                let message = format!("a ring for this rate has room for at least {least} bytes");
-                return Err((EINVAL, message));
-            }
-            _ => wanted,
-        };
-        room.checked_next_multiple_of(PAGE).ok_or((EINVAL, "no ring is that large".into()))
+        room_of(rate, tick, burst.0, wanted)
     }
 }
 
@@ -391,16 +360,5 @@ mod tests {
         let chunks = Chunks { ring: ring_of_chunks, begin: MonoTime(0), rate: BitRate(1), framing };
         let refused = Delivery::of_chunks(chunks, Output::Connection(Connection::ring(ring)));
         assert_eq!(refused.map(|_| ()), Err(Mismatch::FramesInRing));
-    }
-
-    #[test]
-    fn a_ring_has_room_for_two_ticks_and_the_burst() {
-        let rate = Rate { rate: BitRate(8_000_000), burst: Bytes(5000), tick: Tick::Ms25 };
-        let schedule = Schedule { rate, plan: None };
-        // 25,000 bytes are due in a tick.
-        assert_eq!(schedule.room(54_999).map_err(|(errno, _)| errno), Err(EINVAL));
-        assert_eq!(schedule.room(55_000), Ok(57_344));
-        assert_eq!(schedule.room(0), Ok(507_904), "half a second and the burst");
-        assert_eq!(schedule.room(u64::MAX).map_err(|(errno, _)| errno), Err(EINVAL));
     }
 }

@@ -29,6 +29,8 @@ use tactus_ring::shared::{
 
 /// Length of every title in bytes.
 pub(crate) const TITLE_LEN: u64 = 1_000_003;
+/// Room of the ring of a recording: not a multiple of what tests write.
+pub(crate) const ROOM: usize = 4096;
 /// Rate of every title in bits per second.
 pub(crate) const TITLE_RATE: u64 = 8_000_000;
 
@@ -65,6 +67,8 @@ pub(crate) struct Control {
     pub(crate) changes: Mutex<Vec<String>>,
     /// Writes are answered with this error number, if it is one.
     pub(crate) write_error: AtomicU32,
+    /// The server's end of the doorbell, for recordings.
+    doorbell: Mutex<Option<OwnedFd>>,
     /// Answers to push as they are.
     pub(crate) answers: Mutex<Vec<[u64; ANSWER_WORDS]>>,
     stop: AtomicBool,
@@ -127,6 +131,7 @@ impl FakeServer {
             let Some((memory, doorbell)) = engine else { return };
             let client = Arc::new(client);
             let cut = Arc::clone(&client);
+            *shared.doorbell.lock().unwrap() = Some(doorbell.try_clone().unwrap());
             let control = Arc::clone(&shared);
             let engine = std::thread::spawn(move || {
                 Engine::new(memory, doorbell, control).run();
@@ -136,6 +141,8 @@ impl FakeServer {
             serve_names(&client, &shared);
             shared.stop.store(true, Ordering::SeqCst);
             engine.join().unwrap();
+            // The client sees its end.
+            shared.doorbell.lock().unwrap().take();
         });
         Self { path, control, names: Some(names) }
     }
@@ -165,7 +172,7 @@ fn listener(path: &Path) -> OwnedFd {
     listener
 }
 
-fn serve_names(client: &OwnedFd, control: &Control) {
+fn serve_names(client: &OwnedFd, control: &Arc<Control>) {
     let stat =
         Stat { len: TITLE_LEN, modified: 5, rate: Some(TITLE_RATE), file: 7, ..Stat::default() };
     let mut handles = 0;
@@ -180,6 +187,22 @@ fn serve_names(client: &OwnedFd, control: &Control) {
             Message::Seek { .. } => Reply::Error { errno: 22, message: "behind".to_owned() },
             Message::EndStream { stream: 7 } => Reply::Closed,
             Message::EndStream { .. } => Reply::Error { errno: 9, message: "none".to_owned() },
+            Message::Record { title, .. } if title.starts_with("/missing") => missing(&title),
+            Message::Record { rate: 1, .. } => {
+                Reply::Error { errno: 16, message: "no room for 1 bit/s".to_owned() }
+            }
+            Message::Record { .. } => {
+                let (reply, ring) = streams::record(control);
+                file = ring;
+                reply
+            }
+            Message::EndRecording { recording: 9 } => {
+                match control.write_error.load(Ordering::SeqCst) {
+                    0 => Reply::Closed,
+                    errno => Reply::Error { errno, message: "the disk is full".to_owned() },
+                }
+            }
+            Message::EndRecording { .. } => Reply::Error { errno: 9, message: "none".to_owned() },
             Message::Hello { .. } => Reply::Error { errno: 22, message: "once".to_owned() },
             Message::Map { handle } => {
                 let file = title_memory(handle);

@@ -59,6 +59,10 @@ pub struct Figures {
     pub durable: Bytes,
     /// The losses, in the order of [`LossKind::ALL`].
     pub lost: [Loss; 3],
+    /// How often a source that can wait was faster than the rate, and waited.
+    pub overruns: u64,
+    /// How often a source that can wait was slower than the rate.
+    pub underruns: u64,
 }
 
 /// The sums of a volume's recordings since the start.
@@ -70,11 +74,17 @@ pub struct Totals {
     pub taken: Bytes,
     /// The losses, in the order of [`LossKind::ALL`].
     pub lost: [Loss; 3],
+    /// How often sources that can wait were faster than their rate, and waited.
+    pub overruns: u64,
+    /// How often sources that can wait were slower than their rate.
+    pub underruns: u64,
 }
 
 #[derive(Default, Debug)]
 struct Sums {
     taken: AtomicU64,
+    overruns: AtomicU64,
+    underruns: AtomicU64,
     gaps: [AtomicU64; 3],
     lost: [AtomicU64; 3],
 }
@@ -163,6 +173,22 @@ impl Counts {
         self.durable.store(durable, Ordering::Relaxed);
     }
 
+    pub(super) fn durable(&self) -> u64 {
+        self.durable.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn overran(&self) {
+        for sums in [&self.own, &*self.all] {
+            sums.overruns.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn underran(&self) {
+        for sums in [&self.own, &*self.all] {
+            sums.underruns.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
     pub(super) fn figures(&self) -> Figures {
         Figures {
             volume: self.volume,
@@ -172,6 +198,8 @@ impl Counts {
             taken: Bytes(self.own.taken.load(Ordering::Relaxed)),
             durable: Bytes(self.durable.load(Ordering::Relaxed)),
             lost: self.own.losses(),
+            overruns: self.own.overruns.load(Ordering::Relaxed),
+            underruns: self.own.underruns.load(Ordering::Relaxed),
         }
     }
 
@@ -237,6 +265,8 @@ impl Roll {
             running: self.lock().all.values().filter(is_here).count() as u64,
             taken: Bytes(sums.taken.load(Ordering::Relaxed)),
             lost: sums.losses(),
+            overruns: sums.overruns.load(Ordering::Relaxed),
+            underruns: sums.underruns.load(Ordering::Relaxed),
         }
     }
 }

@@ -43,6 +43,11 @@ impl Meter {
         self.room(now) < self.burst / 2
     }
 
+    /// Whether a burst could come now.
+    pub(super) fn is_full(&mut self, now: Instant) -> bool {
+        self.room(now) == self.burst
+    }
+
     pub(super) fn allows(&mut self, bytes: u64, now: Instant) -> bool {
         self.room(now) >= bytes
     }

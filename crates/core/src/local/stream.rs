@@ -1,18 +1,28 @@
-//! Streams of local clients: the layout of a ring of bytes, and how a stream ends.
+//! Streams and recordings of local clients: the layout of a ring of bytes, and how one ends.
 
-/// Number of bytes written, written by the server.
+/// Number of bytes written, written by the side that sends: the server of a stream, the client of a
+/// recording.
 pub const WRITTEN: usize = 0;
-/// Number of bytes given back, written by the client.
+/// Number of bytes given back, written by the other side.
 pub const TAKEN: usize = 128;
 /// How the stream has ended, written by the server; zero while it runs.
 pub const END: usize = 256;
+/// Of a recording: 1 when no more bytes come, written by the client.
+pub const CLOSED: usize = 384;
+/// Of a recording: number of bytes that a power failure does not take any more, written by the
+/// server.
+pub const DURABLE: usize = 512;
+/// Of a recording: how often its client was faster than its rate, written by the server.
+pub const OVERRUNS: usize = 640;
+/// Of a recording: how often its client was slower than its rate, written by the server.
+pub const UNDERRUNS: usize = 768;
 /// The bytes, up to the end of the memory.
 pub const BYTES: usize = 4096;
 
 /// How a stream has ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StreamEnd {
-    /// All its bytes are in the ring.
+    /// All its bytes are in the ring; of a recording: in a title.
     Complete,
     /// It was broken off, with this error number.
     Failed(u32),

@@ -163,7 +163,16 @@ impl Server {
                     Arc::new(UploadGate::new(uploads.clone(), Arc::clone(&catalogue)))
                 };
                 let (clients, gate) = (clients.clone(), uploads.as_ref().map(gate));
-                Some(LocalServer::bind(settings, clients, &catalogue, &engine.broker, gate)?)
+                let recorder = recorder.clone();
+                let bound = LocalServer::bind(
+                    settings,
+                    clients,
+                    &catalogue,
+                    &engine.broker,
+                    gate,
+                    recorder,
+                );
+                Some(bound?)
             }
             _ => None,
         };

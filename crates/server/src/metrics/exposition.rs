@@ -568,7 +568,13 @@ fn recorders(page: &mut Page, sources: &Sources) -> fmt::Result {
     let help = "Gaps in recordings, by cause: the disk, more than the rate, the source";
     page.counter("tactus_recorded_gaps", help, None, lost(|loss| loss.gaps))?;
     let help = "Bytes that recordings have lost, by cause";
-    page.counter("tactus_recorded_lost", help, Some(Unit::Bytes), lost(|loss| loss.bytes))
+    page.counter("tactus_recorded_lost", help, Some(Unit::Bytes), lost(|loss| loss.bytes))?;
+    let each = all.iter().map(|(index, totals)| (vec![volume(*index)], totals.overruns));
+    let help = "How often a local program was faster than the rate of its recording, and waited";
+    page.counter("tactus_recorded_overruns", help, None, each)?;
+    let each = all.iter().map(|(index, totals)| (vec![volume(*index)], totals.underruns));
+    let help = "How often a local program was slower than the rate of its recording";
+    page.counter("tactus_recorded_underruns", help, None, each)
 }
 
 fn promises(page: &mut Page, sources: &Sources) -> fmt::Result {

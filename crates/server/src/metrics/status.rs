@@ -300,6 +300,10 @@ struct RecordingStatus {
     durable_bytes: u64,
     /// By cause.
     lost: BTreeMap<&'static str, LossStatus>,
+    /// How often a local program was faster than its rate, and waited.
+    overruns: u64,
+    /// How often it was slower.
+    underruns: u64,
 }
 
 #[derive(Serialize)]
@@ -546,7 +550,8 @@ fn stream(stream: &Stream) -> StreamStatus {
 fn recordings(sources: &Sources) -> Vec<RecordingStatus> {
     let running = sources.recorder.as_ref().map(Recorder::running).unwrap_or_default();
     let one = |figures: Figures| {
-        let Figures { volume, path, rate, since, taken, durable, lost } = figures;
+        let Figures { volume, path, rate, since, taken, durable, lost, overruns, underruns } =
+            figures;
         let lost = LossKind::ALL.into_iter().zip(lost);
         RecordingStatus {
             title: format!("{}{path}", sources.mount(usize::from(volume.0))),
@@ -559,6 +564,8 @@ fn recordings(sources: &Sources) -> Vec<RecordingStatus> {
                     (kind.name(), LossStatus { gaps: loss.gaps, bytes: loss.bytes })
                 })
                 .collect(),
+            overruns,
+            underruns,
         }
     };
     running.into_iter().map(one).collect()

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
 use tactus_client::memory::Mapping;
-use tactus_client::protocol::{Reply, Request as Message};
+use tactus_client::protocol::{Replace, Reply, Request as Message};
 use tactus_client::socket;
 use tactus_core::local::{
     ANSWER_WORDS, Answer, Operation, REQUEST_WORDS, RING_SLOTS, Request, VERSION, layout,
@@ -88,6 +88,17 @@ impl Raw {
         let file = files.pop().expect("a ring");
         let mapping = Mapping::new(file.as_fd(), memory as usize).expect("a ring");
         (stream, SharedBytes::new(Arc::new(mapping), 0))
+    }
+
+    /// Begins a recording. Returns the number, and all of the memory of its ring.
+    pub(super) fn record(&self, title: &str, rate: u64) -> (u32, SharedBytes) {
+        let (title, replace) = (title.to_owned(), Replace::Titles);
+        let (reply, mut files) =
+            self.ask_for_files(&Message::Record { title, rate, replace, room: 0 });
+        let Reply::Recording { recording, memory } = reply else { panic!("{reply:?}") };
+        let file = files.pop().expect("a ring");
+        let mapping = Mapping::new(file.as_fd(), memory as usize).expect("a ring");
+        (recording, SharedBytes::new(Arc::new(mapping), 0))
     }
 
     /// Waits until the server has ended the connection.

@@ -8,6 +8,8 @@ use tactus_client::{Client, Error, Options, Replace, WriteOptions, WriteRequest}
 
 use super::*;
 
+mod recordings;
+
 pub(super) const TOKEN: &str = "a-token-of-more-than-16-characters";
 
 /// A server that stores titles.
@@ -24,6 +26,11 @@ pub(super) struct Site {
 /// A server whose `[local]` has these keys beside its path; `principal` are keys of the principal
 /// `studio`.
 pub(super) fn serve_with(local: &str, principal: &str) -> Site {
+    serve_volume(local, principal, "[[volume]]\npath = \"titles\"\nuploads = true\n")
+}
+
+/// The same, with the table of its volume.
+pub(super) fn serve_volume(local: &str, principal: &str, volume: &str) -> Site {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory on a disk");
     let titles = dir.path().join("titles");
     fs::create_dir_all(titles.join(".tactus")).expect("a directory");
@@ -33,13 +40,14 @@ pub(super) fn serve_with(local: &str, principal: &str) -> Site {
     let text = format!(
         "[memory]\narena = \"64 MiB\"\n[local]\npath = \"local.sock\"\n{local}\n\
          [upload]\nobject_max = \"100 MB\"\n\
-         [[upload.principal]]\nname = \"studio\"\ntoken_file = \"token\"\n{principal}\n"
+         [[upload.principal]]\nname = \"studio\"\ntoken_file = \"token\"\n{principal}\n\
+         {volume}"
     );
     let config = dir.path().join("tactus.toml");
     fs::write(&config, text).expect("a configuration");
     let mut command = server::serve(TACTUS, dir.path());
-    command.args(["--http", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--uploads", "--config"]);
-    command.args([config, titles]);
+    command.args(["--http", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--config"]);
+    command.arg(config);
     let log = dir.path().join("err");
     let (process, said) = server::start(&mut command, Some(&log), server::until("Metrics"), drop);
     let [http, admin] = ["Serving", "Metrics"]
@@ -76,11 +84,16 @@ impl Site {
         (head[9..12].parse().expect("a status"), body.to_owned())
     }
 
-    fn clients(&self) -> f64 {
+    fn metrics(&self) -> String {
         let head = format!("GET /metrics HTTP/1.1\r\nHost: {}\r\n", self.admin);
-        let text = exchange(&self.admin, format!("{head}Connection: close\r\n\r\n").as_bytes());
-        let line = text.lines().find_map(|line| line.strip_prefix("tactus_local_clients "));
-        line.expect("a metric").parse().expect("a number")
+        exchange(&self.admin, format!("{head}Connection: close\r\n\r\n").as_bytes())
+    }
+
+    /// The value of a metric, which may have labels.
+    fn metric(&self, name: &str) -> f64 {
+        let text = self.metrics();
+        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        line.unwrap_or_else(|| panic!("no {name} in {text}")).parse().expect("a number")
     }
 
     /// Files of the volume that no title is: names in the server's own directories, and files
@@ -101,7 +114,7 @@ impl Site {
 
     pub(super) fn wait_until_nothing_is_left(&self) {
         let until = Instant::now() + PATIENCE;
-        while self.clients() > 0.0 || !self.left().is_empty() {
+        while self.metric("tactus_local_clients") > 0.0 || !self.left().is_empty() {
             assert!(Instant::now() < until, "{:?} are left", self.left());
             std::thread::sleep(Duration::from_millis(20));
         }
