@@ -23,7 +23,7 @@ use tactus_ring::spsc::{Consumer, Producer};
 use crate::counters::FileCounters;
 use crate::egress::Memory;
 use crate::file::attention::{APPROACH, Attention};
-use crate::file::client::{ClientLease, Entry, Pending, Progress};
+use crate::file::client::{ClientLease, EBADF, Entry, Pending, Progress};
 use crate::internal::{BlockRequest, FromBlock, Round, ToBlock};
 use crate::message::local::Handle;
 use crate::message::{ClientId, LocalClient, LocalCommand, LocalReport, Origin, VolumeId};
@@ -61,6 +61,8 @@ pub struct FileServer {
     next_want: Option<MonoTime>,
     /// The last turn has left something to do.
     has_work: bool,
+    /// Counts the turns.
+    turn: u64,
     counters: Arc<FileCounters>,
 }
 
@@ -108,6 +110,7 @@ impl FileServer {
             is_near: false,
             next_want: None,
             has_work: false,
+            turn: 0,
             counters: parts.counters,
         }
     }
@@ -298,9 +301,10 @@ impl FileServer {
 
     fn take_requests(&mut self, now: MonoTime, index: u16) -> Result<bool, Broken> {
         let mut any = false;
+        let turn = self.turn;
         for _ in 0..TAKE_MAX {
             let entry = self.row(index);
-            let Some(words) = entry.take()? else { break };
+            let Some((words, was_early)) = entry.take(turn)? else { break };
             any = true;
             if !entry.has_room()? {
                 // An honest client takes its answers before it asks for more than fit.
@@ -313,6 +317,12 @@ impl FileServer {
                     self.forward(index, at, request);
                 }
                 Ok(_) => {}
+                Err(EBADF) if !was_early => {
+                    // The control side opens a title before its client can name it, but the
+                    // commands of this turn were taken before this request.
+                    entry.early = Some((words, turn));
+                    break;
+                }
                 Err(errno) => {
                     entry.answer(words[0], Err(errno), now);
                     self.counters.refused.add(1);
@@ -508,6 +518,7 @@ fn want_of(origin: &Origin, block: u64, block_size: Bytes, token: u32) -> BlockR
 
 impl Server for FileServer {
     fn poll(&mut self, now: MonoTime) -> bool {
+        self.turn = self.turn.wrapping_add(1);
         let mut any = false;
         while let Some(command) = self.commands.pop() {
             any = true;

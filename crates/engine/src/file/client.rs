@@ -73,6 +73,9 @@ pub(super) struct Entry {
     pub(super) is_detaching: bool,
     /// Answers were pushed since the last look at its mark.
     pub(super) has_answers: bool,
+    /// A request for a title that was not open when it was taken, and the turn of that. The command
+    /// that opens it may have come since: the next turn tries once more.
+    pub(super) early: Option<([u64; REQUEST_WORDS], u64)>,
 }
 
 impl Entry {
@@ -89,15 +92,24 @@ impl Entry {
             is_ended: false,
             is_detaching: false,
             has_answers: false,
+            early: None,
         }
     }
 
-    /// Takes the next request, if there is one and there is room for it and its answer.
-    pub(super) fn take(&mut self) -> Result<Option<[u64; REQUEST_WORDS]>, Broken> {
+    /// Takes the next request, if there is one and there is room for it and its answer; and whether
+    /// it was taken before, in an earlier turn.
+    pub(super) fn take(
+        &mut self,
+        turn: u64,
+    ) -> Result<Option<([u64; REQUEST_WORDS], bool)>, Broken> {
         if self.is_ended || self.under_way == REQUESTS_MAX {
             return Ok(None);
         }
-        self.client.requests.pop()
+        match self.early.take_if(|(_, taken)| *taken != turn) {
+            Some((words, _)) => Ok(Some((words, true))),
+            None if self.early.is_some() => Ok(None),
+            None => Ok(self.client.requests.pop()?.map(|words| (words, false))),
+        }
     }
 
     /// Whether answers of all requests under way and of one more have room in the ring.
@@ -214,7 +226,7 @@ fn check_of_writer(request: &Request, data: &SharedBytes) -> Result<u32, u32> {
     }
 }
 
-const EBADF: u32 = 9;
+pub(super) const EBADF: u32 = 9;
 const EFAULT: u32 = 14;
 const EBUSY: u32 = 16;
 const EINVAL: u32 = 22;

@@ -152,3 +152,32 @@ fn kept_moments_of_a_program_that_leaves_hold_nothing() {
         assert_eq!(fixture.lent(), 0);
     }
 }
+
+/// The commands of a turn are taken before its requests: a title can be opened, and its client told
+/// of it, in between.
+#[test]
+fn a_request_that_overtakes_the_opening_of_its_title_is_answered_by_its_bytes() {
+    for now in [1_000_000_000, 1_009_000_000] {
+        let mut fixture = Fixture::new();
+        let mut program = fixture.attach(0);
+        fixture.turn();
+        fixture.now = MonoTime(now);
+        let read = |token: u64| [token, 2 | 1 << 32, 0, 100, 0, 0, 0, 0];
+        assert_eq!(program.requests.push(&read(7)), Ok(true));
+        assert_eq!(program.requests.push(&[8, 1, 0, 0, 0, 0, 0, 0]), Ok(true));
+        let next = fixture.turn().expect("a turn that follows by itself");
+        assert_eq!(program.answers.pop(), Ok(None));
+        fixture.open(program.id, 1);
+        fixture.now = next;
+        let answers = [(); 2].map(|()| {
+            let popped = |_: &Fixture| program.answers.pop().expect("an honest server");
+            Answer::decode(&fixture.run(20, popped))
+        });
+        assert!(answers.iter().all(|answer| answer.result.is_ok()), "{answers:?}");
+        // A title that nobody opens is refused soon.
+        assert_eq!(program.requests.push(&[9, 2 | 2 << 32, 0, 100, 0, 0, 0, 0]), Ok(true));
+        let popped = |_: &Fixture| program.answers.pop().expect("an honest server");
+        let answer = Answer::decode(&fixture.run(3, popped));
+        assert_eq!((answer.token, answer.result), (9, Err(9)));
+    }
+}
