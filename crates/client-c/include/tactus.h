@@ -354,14 +354,27 @@ int tactus_memory_create(const tactus_client *client,
 // `client` is valid; `path` is a string; `memory` is valid for writing.
 int tactus_memory_edit(const tactus_client *client, const char *path, tactus_memory **memory);
 
+// Goes on to build the title `path` as far as it was synced before this program, the server or the
+// machine has ended. `upload` is what tactus_memory_upload() has said.
+//
+// Returns 0 or a negative error number, as tactus_memory_edit(); -ENOENT if there is no such
+// upload of this title, or it has expired; -EALREADY if it was published.
+//
+// # Safety
+// `client` is valid; `path` and `upload` are strings; `memory` is valid for writing.
+int tactus_memory_resume(const tactus_client *client,
+                         const char *path,
+                         const char *upload,
+                         tactus_memory **memory);
+
 // The memory of the title as it is now.
 //
 // # Safety
 // `memory` is valid; `info` is valid for writing.
 int tactus_memory_info(const tactus_memory *memory, tactus_memory_view *info);
 
-// What names the title as an open upload, "/api/v1/uploads/UPLOAD" over HTTP, as long as it is
-// synced and not published. Writes at most `size` bytes with the final zero.
+// What the title is continued by after a crash, if it was synced: tactus_memory_resume(), or
+// "/api/v1/uploads/UPLOAD" over HTTP. Writes at most `size` bytes with the final zero.
 //
 // Returns the number of bytes without the final zero, or a negative error number: -ERANGE if
 // `size` is too small.
@@ -406,20 +419,20 @@ int tactus_memory_sync(tactus_memory *memory, uint64_t end);
 // title of which there is another version by now.
 //
 // # Safety
-// `memory` is from tactus_memory_create() or tactus_memory_edit() and not used afterwards.
+// `memory` is from tactus_memory_create(), _edit() or _resume() and not used afterwards.
 int tactus_memory_publish(tactus_memory *memory, uint64_t len, int64_t modified_ns);
 
 // Ends the memory. What was synced stays an open upload. Null is ignored.
 //
 // # Safety
-// `memory` is from tactus_memory_create() or tactus_memory_edit() and not used afterwards.
+// `memory` is from tactus_memory_create(), _edit() or _resume() and not used afterwards.
 void tactus_memory_close(tactus_memory *memory);
 
 // Ends the memory and drops all of the title, even what was synced. Its space is free when this
 // returns. Null is ignored.
 //
 // # Safety
-// `memory` is from tactus_memory_create() or tactus_memory_edit() and not used afterwards.
+// `memory` is from tactus_memory_create(), _edit() or _resume() and not used afterwards.
 void tactus_memory_abort(tactus_memory *memory);
 
 // Has a title sent at a rate. `options` may be null: from the beginning at its own rate.

@@ -73,6 +73,32 @@ pub unsafe extern "C" fn tactus_memory_edit(
     status(edit())
 }
 
+/// Goes on to build the title `path` as far as it was synced before this program, the server or the
+/// machine has ended. `upload` is what tactus_memory_upload() has said.
+///
+/// Returns 0 or a negative error number, as tactus_memory_edit(); -ENOENT if there is no such
+/// upload of this title, or it has expired; -EALREADY if it was published.
+///
+/// # Safety
+/// `client` is valid; `path` and `upload` are strings; `memory` is valid for writing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tactus_memory_resume(
+    client: *const TactusClient,
+    path: *const c_char,
+    upload: *const c_char,
+    memory: *mut *mut TactusMemory,
+) -> c_int {
+    let resume = || {
+        // SAFETY: as the caller promises.
+        let (client, path) = (unsafe { of(client) }?, unsafe { text(path) }?);
+        // SAFETY: as the caller promises.
+        let created = client.0.resume_in_memory(path, unsafe { text(upload) }?)?;
+        // SAFETY: as the caller promises.
+        unsafe { put(memory, Box::into_raw(Box::new(TactusMemory(created)))) }
+    };
+    status(resume())
+}
+
 /// The memory of the title as it is now.
 ///
 /// # Safety
@@ -94,8 +120,8 @@ pub unsafe extern "C" fn tactus_memory_info(
     status(tell())
 }
 
-/// What names the title as an open upload, "/api/v1/uploads/UPLOAD" over HTTP, as long as it is
-/// synced and not published. Writes at most `size` bytes with the final zero.
+/// What the title is continued by after a crash, if it was synced: tactus_memory_resume(), or
+/// "/api/v1/uploads/UPLOAD" over HTTP. Writes at most `size` bytes with the final zero.
 ///
 /// Returns the number of bytes without the final zero, or a negative error number: -ERANGE if
 /// `size` is too small.
@@ -176,7 +202,7 @@ pub unsafe extern "C" fn tactus_memory_sync(memory: *mut TactusMemory, end: u64)
 /// title of which there is another version by now.
 ///
 /// # Safety
-/// `memory` is from tactus_memory_create() or tactus_memory_edit() and not used afterwards.
+/// `memory` is from tactus_memory_create(), _edit() or _resume() and not used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tactus_memory_publish(
     memory: *mut TactusMemory,
@@ -194,7 +220,7 @@ pub unsafe extern "C" fn tactus_memory_publish(
 /// Ends the memory. What was synced stays an open upload. Null is ignored.
 ///
 /// # Safety
-/// `memory` is from tactus_memory_create() or tactus_memory_edit() and not used afterwards.
+/// `memory` is from tactus_memory_create(), _edit() or _resume() and not used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tactus_memory_close(memory: *mut TactusMemory) {
     if !memory.is_null() {
@@ -207,7 +233,7 @@ pub unsafe extern "C" fn tactus_memory_close(memory: *mut TactusMemory) {
 /// returns. Null is ignored.
 ///
 /// # Safety
-/// `memory` is from tactus_memory_create() or tactus_memory_edit() and not used afterwards.
+/// `memory` is from tactus_memory_create(), _edit() or _resume() and not used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tactus_memory_abort(memory: *mut TactusMemory) {
     if !memory.is_null() {

@@ -142,7 +142,8 @@ fn a_c_program_builds_titles_in_memory() {
     run.env("LD_LIBRARY_PATH", dir.path().join("lib")).arg(&server.path);
     let said = String::from_utf8(successful(&mut run).stdout).unwrap();
     let expected = "grown 10 of 4194304, moved 0\nfinal 5\nupload 9 an-upload\nsmall 1\n\
-                    final already 1\ntoo long 1\nthe older version\nnull 1\nbad 1\n";
+                    final already 1\ntoo long 1\nthe older version\n\
+                    what was synced, final 15\nnull 1\nbad 1\n";
     assert_eq!(said, expected);
     assert_eq!(*server.control.written.lock().unwrap(), b"abcdefghi");
     assert_eq!(*server.control.changes.lock().unwrap(), ["Sync 0", "Publish 7", "kept", "kept"]);

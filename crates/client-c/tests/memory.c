@@ -46,6 +46,10 @@ int main(int count, char **arguments) {
     tactus_memory_close(memory);
     check(tactus_memory_edit(client, "/one", &memory), "edit");
     tactus_memory_abort(memory);
+    check(tactus_memory_resume(client, "/one", upload, &memory), "resume");
+    check(tactus_memory_info(memory, &info), "info");
+    printf("%.*s, final %" PRIu64 "\n", (int)info.len, (char *)info.data, info.written_back);
+    tactus_memory_abort(memory);
     tactus_memory_close(NULL);
     tactus_memory_abort(NULL);
     printf("null %d\n", tactus_memory_grow(NULL, 1) == -EINVAL);

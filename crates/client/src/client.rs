@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::future::RequestFuture;
 use crate::memory_writer::MemoryWriter;
 use crate::options::{Options, WriteOptions};
-use crate::protocol::{Change, Entry, Replace, Reply, Request, Stat};
+use crate::protocol::{Change, Entry, Origin, Replace, Reply, Request, Stat};
 use crate::recording::{Recording, RecordingOptions};
 use crate::stream::{Stream, StreamOptions};
 use crate::table::{Destination, Extent, Token};
@@ -228,7 +228,7 @@ impl Client {
     /// # Errors
     /// As [`Self::create`], and what the system says of the mapping.
     pub fn create_in_memory(&self, path: &str, replace: Replace) -> Result<MemoryWriter> {
-        MemoryWriter::begin(&self.connection, path, replace, false)
+        MemoryWriter::begin(&self.connection, path, replace, Origin::Nothing)
     }
 
     /// Begins to build the next version of the title `path` in memory: the memory begins with the
@@ -238,7 +238,19 @@ impl Client {
     /// # Errors
     /// As [`Self::create_in_memory`] and [`Title::map`]; `ENOENT` if there is no title.
     pub fn edit_in_memory(&self, path: &str) -> Result<MemoryWriter> {
-        MemoryWriter::begin(&self.connection, path, Replace::Existing, true)
+        MemoryWriter::begin(&self.connection, path, Replace::Existing, Origin::Title)
+    }
+
+    /// Goes on to build the title `path` as far as it was synced before this program, the server or
+    /// the machine has ended. `upload` is what [`MemoryWriter::upload`] has said; a writer that has
+    /// it still must end.
+    ///
+    /// # Errors
+    /// As [`Self::create_in_memory`]; `ENOENT` if there is no such upload of this title, or it has
+    /// expired; `EALREADY` if it was published.
+    pub fn resume_in_memory(&self, path: &str, upload: &str) -> Result<MemoryWriter> {
+        let origin = Origin::Upload(upload.to_owned());
+        MemoryWriter::begin(&self.connection, path, Replace::Titles, origin)
     }
 
     /// Begins to write the title `path` at a rate, through a ring of its own.

@@ -11,7 +11,7 @@ use tactus_core::local::Operation;
 use crate::connection::{Connection, unexpected};
 use crate::error::{Error, Result};
 use crate::memory::GrowingMapping;
-use crate::protocol::{Replace, Reply, Request};
+use crate::protocol::{Origin, Replace, Reply, Request};
 use crate::writer::{Writer, time_of};
 
 /// A title that a program builds in place, in memory that it shares with the server, in any order.
@@ -42,21 +42,21 @@ impl MemoryWriter {
         connection: &Arc<Connection>,
         path: &str,
         replace: Replace,
-        edit: bool,
+        origin: Origin,
     ) -> Result<Self> {
-        let request = Request::CreateInMemory { title: path.to_owned(), replace, edit };
+        let request = Request::CreateInMemory { title: path.to_owned(), replace, origin };
         let (reply, files) = connection.ask_for_files(&request)?;
-        let Reply::CreatedInMemory { writer, first, len, limit, upload } = reply else {
+        let Reply::CreatedInMemory { writer, first, len, end, limit, upload } = reply else {
             return Err(unexpected(reply));
         };
         let writer = Writer::in_memory(Arc::clone(connection), writer);
         let file = files.into_iter().next().ok_or(NO_FILE)?;
         let whole = first.checked_add(limit).and_then(|whole| usize::try_from(whole).ok());
-        let whole = whole.filter(|_| len <= limit).ok_or(NO_FILE)?;
+        let whole = whole.filter(|_| end <= len && len <= limit).ok_or(NO_FILE)?;
         let mapping = GrowingMapping::new(file.as_fd(), whole)
             .map_err(|error| Error::system(&error, "the memory of the title cannot be mapped"))?;
-        let (first, len) = (first as usize, len as usize);
-        Ok(Self { writer, mapping, first, len, limit, end: 0, upload })
+        let (first, len, end) = (first as usize, len as usize, end as usize);
+        Ok(Self { writer, mapping, first, len, limit, end, upload })
     }
 
     /// The most bytes that its memory can ever have.
@@ -71,7 +71,9 @@ impl MemoryWriter {
         self.end as u64
     }
 
-    /// What names it as an open upload: `/api/v1/uploads/UPLOAD` over HTTP.
+    /// What it is continued by after a crash, if it was synced:
+    /// [`Client::resume_in_memory`](crate::Client::resume_in_memory), or over HTTP as
+    /// `/api/v1/uploads/UPLOAD`.
     #[must_use]
     pub fn upload(&self) -> &str {
         &self.upload

@@ -88,9 +88,8 @@ pub enum Request {
         title: String,
         /// What may have the name already, at the beginning and when it is published.
         replace: Replace,
-        /// Whether it is the next version of a title: the memory begins with its bytes.
-        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-        edit: bool,
+        /// What the memory begins with.
+        origin: Origin,
     },
     /// Begins to write a title at a rate, through a ring. Answered by [`Reply::Recording`].
     Record {
@@ -196,6 +195,19 @@ impl From<Change> for Request {
     }
 }
 
+/// What the memory of a title begins with.
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Origin {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// The bytes of the title that has the name: it becomes its next version.
+    Title,
+    /// The bytes of an upload of the title that were synced: it goes on.
+    Upload(String),
+}
+
 /// What may have a name that a title gets.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -292,6 +304,9 @@ pub enum Reply {
         first: u64,
         /// Bytes of it that are there.
         len: u64,
+        /// Bytes of it that are final: those of an upload that goes on.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        end: u64,
         /// The most bytes that it can ever have there.
         limit: u64,
         /// What the title is continued by after a crash, when it was synced.

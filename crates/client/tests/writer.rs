@@ -174,8 +174,12 @@ fn a_title_in_memory_grows_in_place_and_its_final_bytes_are_written_back_once() 
     let edited = client.edit_in_memory("/one").unwrap();
     assert_eq!(&*edited, b"the older version");
     drop(edited);
+    let mut resumed = client.resume_in_memory("/one", "an-upload").unwrap();
+    assert_eq!((&*resumed, resumed.written_back()), (&b"what was synced"[..], 15));
+    assert_eq!((resumed.bytes_mut().len(), resumed.sync(14).unwrap_err().errno()), (0, 22));
+    drop(resumed);
     client.edit_in_memory("/one").unwrap().abort().unwrap();
-    let expected = ["Sync 0", "Publish 7", "kept", "kept"];
+    let expected = ["Sync 0", "Publish 7", "kept", "kept", "kept"];
     wait_until(|| server.control.changes.lock().unwrap().len() >= expected.len());
     assert_eq!(*server.control.changes.lock().unwrap(), expected);
     let mut late = client.create_in_memory("/one", Replace::Titles).unwrap();

@@ -16,12 +16,12 @@ use tactus_core::path::RequestPath;
 use tactus_core::units::{BitRate, WallTime};
 use tactus_engine::message::VolumeId;
 use tactus_storage::store::{
-    ChangeError, Create, Precondition, Principal, ReplacePolicy, ResumeError, TitleMetadata,
-    Upload, UploadError, UploadSpec,
+    ChangeError, Create, Precondition, Principal, ReplacePolicy, ResumeError, StoreId,
+    TitleMetadata, Upload, UploadError, UploadSpec,
 };
 
 use crate::errno::{
-    EACCES, EBADF, EBADMSG, EBUSY, EINVAL, EISDIR, ENOENT, ENOSPC, EROFS, ESTALE, Refusal,
+    EACCES, EALREADY, EBADMSG, EBUSY, EINVAL, EISDIR, ENOENT, ENOSPC, EROFS, ESTALE, Refusal,
     not_begun, not_changed, not_stored, other_volume,
 };
 use crate::names::path_of;
@@ -91,6 +91,27 @@ impl Changes {
         let created = place.store.create(create).await;
         let id = created.map_err(|error| publication.resume_refusal(&error))?;
         Ok((OpenUpload::new(place.store, id, principal), publication))
+    }
+
+    /// An upload of this title which an earlier program has begun.
+    pub(crate) async fn resume(
+        self: &Arc<Self>,
+        text: &str,
+        upload: &str,
+    ) -> Result<(OpenUpload, Publication), Refusal> {
+        let (place, _, mut publication) = self.prepare(text, Replace::Titles).await?;
+        let none = || (ENOENT, format!("there is no upload {upload} of {text}"));
+        let id = upload.parse::<StoreId>().map_err(|_| none())?;
+        let principal = self.principal.clone();
+        let status = match place.store.status(&id, &principal) {
+            Err(ResumeError::NotFound) => Err(none()),
+            status => status.map_err(|error| publication.resume_refusal(&error)),
+        }?;
+        if status.path.as_deref() != Some(&place.path) {
+            return Err(none());
+        }
+        publication.has_version = matches!(status.precondition, Precondition::Match(_));
+        Ok((OpenUpload::of_earlier(place.store, id, principal), publication))
     }
 
     /// Checks what forbids to store a title.
@@ -330,7 +351,7 @@ impl Publication {
             ResumeError::Locked | ResumeError::Superseded | ResumeError::Busy(_) => EBUSY,
             ResumeError::NotFound => ENOENT,
             ResumeError::Damaged => EBADMSG,
-            ResumeError::Finished => EBADF,
+            ResumeError::Finished => EALREADY,
             ResumeError::OffsetMismatch(_)
             | ResumeError::LengthKnown
             | ResumeError::MetadataTooLarge(_)

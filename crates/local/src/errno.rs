@@ -34,6 +34,7 @@ pub(crate) const EMSGSIZE: u32 = 90;
 pub(crate) const EPROTONOSUPPORT: u32 = 93;
 pub(crate) const EOPNOTSUPP: u32 = 95;
 pub(crate) const ETIMEDOUT: u32 = 110;
+pub(crate) const EALREADY: u32 = 114;
 pub(crate) const ESTALE: u32 = 116;
 const EDQUOT: u32 = 122;
 pub(crate) const ECANCELED: u32 = 125;

@@ -54,6 +54,30 @@ impl MemoryUpload {
         Ok(Self { open, publication, memory, appender: Some(appender) })
     }
 
+    /// Goes on with an upload: its durable bytes are read into the memory, which has none.
+    pub(crate) async fn resume(
+        open: Arc<OpenUpload>,
+        publication: Publication,
+        memory: Arc<GrowingMemory>,
+    ) -> Result<Self, Refusal> {
+        let failed = |error| publication.resume_refusal(&error);
+        let appender = open.take_over().await.map_err(failed)?;
+        let mut reader = open.read_back().await.map_err(failed)?;
+        grow(&memory, reader.len()).await.map_err(growth_refusal)?;
+        let mut at = 0;
+        while let Some(bytes) = reader.next().await.map_err(failed)? {
+            let written = memory.write(at, bytes);
+            written.map_err(|error| growth_refusal(GrowthFault::System(error)))?;
+            at += bytes.len() as u64;
+        }
+        Ok(Self { open, publication, memory, appender: Some(appender) })
+    }
+
+    /// The number of bytes that are final.
+    pub(crate) fn end(&self) -> u64 {
+        self.appender.as_ref().map_or(0, Appender::len)
+    }
+
     /// Returns the slot that is being filled.
     pub(crate) fn park(&mut self) {
         if let Some(appender) = &mut self.appender {
@@ -84,9 +108,7 @@ impl MemoryUpload {
         let Some(appender) = &mut self.appender else { return Err(over()) };
         let reserved = appender.reserve(len).await;
         reserved.map_err(|error| StepFault::Request(self.publication.resume_refusal(&error)))?;
-        let memory = Arc::clone(&self.memory);
-        let grown = tokio::task::spawn_blocking(move || memory.grow(len)).await;
-        grown.unwrap_or_else(|error| Err(GrowthFault::System(error.into()))).map_err(refused)
+        grow(&self.memory, len).await.map_err(refused)
     }
 
     /// Appends the bytes up to `end`, which are final.
@@ -139,17 +161,20 @@ impl MemoryUpload {
             self.open.finish(len, TitleMetadata { modified, ..TitleMetadata::default() }).await
         };
         let named = named.await;
-        named.map_err(|error| self.publication.resume_refusal(&error))?;
-        let open = Arc::clone(&self.open);
-        // The program has its title; that the upload is forgotten is nothing to wait for.
-        tokio::spawn(async move { open.end(false).await });
-        Ok(())
+        named.map_err(|error| self.publication.resume_refusal(&error))
     }
 
     async fn commit(&mut self) -> Result<u64, ResumeError> {
         let appender = self.appender.take().ok_or(ResumeError::Superseded)?;
         appender.commit().await
     }
+}
+
+/// Has at least `len` bytes of memory.
+async fn grow(memory: &Arc<GrowingMemory>, len: u64) -> Result<(), GrowthFault> {
+    let memory = Arc::clone(memory);
+    let grown = tokio::task::spawn_blocking(move || memory.grow(len)).await;
+    grown.unwrap_or_else(|error| Err(GrowthFault::System(error.into())))
 }
 
 fn over() -> StepFault {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::net::Shutdown;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use tactus_client::memory::{self, Mapping};
-use tactus_client::protocol::{Change, Replace, Reply, Request};
+use tactus_client::protocol::{Change, Origin, Replace, Reply, Request};
 use tactus_client::socket;
 use tactus_control::broker::Broker;
 use tactus_control::local::{LocalClients, LocalSession, REQUESTS_MAX};
@@ -36,7 +36,7 @@ use crate::peer::Peer;
 use crate::recordings::{RecordingContext, RecordingRequest, Recordings};
 use crate::streams::{StreamContext, StreamRequest, Streams};
 use crate::titles::{MapFault, MappedTitles, TitleMemory};
-use crate::writers::Writers;
+use crate::writers::{NewBuild, Writers};
 
 /// What all sessions use.
 #[derive(Clone)]
@@ -185,8 +185,8 @@ fn answer(
                 shared.runtime.block_on(found).map(|(reply, file)| (reply, Some(file)))
             }
             Request::Space { path } => names::space(&shared.catalogue, &path).map(alone),
-            Request::CreateInMemory { title, replace, edit } => {
-                let new = NewTitle { path: title, replace, edit };
+            Request::CreateInMemory { title, replace, origin } => {
+                let new = NewTitle { path: title, replace, origin };
                 create_in_memory(new, shared, writers)
             }
             Request::Stream { handle, first, rate, burst, room } => {
@@ -246,31 +246,40 @@ fn may_not_write() -> Refusal {
 struct NewTitle {
     path: String,
     replace: Replace,
-    edit: bool,
+    origin: Origin,
 }
 
-/// Begins to build a title in memory. With the bytes of an older version it waits for the disk.
+/// Begins to build a title in memory, or goes on. With bytes of a title or an upload it waits for
+/// the disk.
 fn create_in_memory(
     new: NewTitle,
     shared: &Shared,
     writers: Option<&Writers>,
 ) -> Result<(Reply, Option<OwnedFd>), Refusal> {
     let writers = writers.ok_or_else(may_not_write)?;
-    let NewTitle { path, replace, edit } = new;
+    let NewTitle { path, replace, origin } = new;
     let memory = GrowingMemory::new(&shared.budget).map_err(growth_refusal)?;
-    let (mut replace, mut over) = (replace, None);
-    if edit {
+    let file = memory.writable().map_err(|error| growth_refusal(GrowthFault::System(error)))?;
+    let mut begin = (replace, None);
+    if origin == Origin::Title {
         let found = names::open(&shared.catalogue, &path);
         let (title, _) = shared.runtime.block_on(found)?;
         load(&title, &memory, shared)?;
-        (replace, over) = (Replace::Existing, Some(title.etag.clone()));
+        begin = (Replace::Existing, Some(title.etag.clone()));
     }
     let memory = Arc::new(memory);
-    let file = memory.writable().map_err(|error| growth_refusal(GrowthFault::System(error)))?;
-    let begun = writers.create_in_memory(&path, replace, over, Arc::clone(&memory));
-    let (writer, upload) = shared.runtime.block_on(begun)?;
-    let (len, limit) = (memory.len(), memory.limit());
-    Ok((Reply::CreatedInMemory { writer, first: FIRST, len, limit, upload }, Some(file)))
+    let begun = async {
+        let ((replace, over), memory) = (begin, Arc::clone(&memory));
+        match &origin {
+            Origin::Nothing | Origin::Title => {
+                writers.create_in_memory(&path, replace, over, memory).await
+            }
+            Origin::Upload(upload) => writers.resume_in_memory(&path, upload, memory).await,
+        }
+    };
+    let NewBuild { writer, end, upload } = shared.runtime.block_on(begun)?;
+    let (first, len, limit) = (FIRST, memory.len(), memory.limit());
+    Ok((Reply::CreatedInMemory { writer, first, len, end, limit, upload }, Some(file)))
 }
 
 /// Reads a title into new memory.

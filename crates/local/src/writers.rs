@@ -59,6 +59,16 @@ struct BuiltTitle {
     _memory: Arc<GrowingMemory>,
 }
 
+/// A title in memory whose program can go on.
+pub(crate) struct NewBuild {
+    /// What requests name its writer by.
+    pub(crate) writer: u32,
+    /// Bytes that are final.
+    pub(crate) end: u64,
+    /// What the upload is continued by.
+    pub(crate) upload: String,
+}
+
 /// Writers of a program at once, as many as titles that it may read at once.
 const WRITERS_MAX: usize = 64;
 
@@ -109,28 +119,48 @@ impl Writers {
     }
 
     /// Begins to build a title in `memory`; if `over` is the entity tag of a title, its next
-    /// version. Returns what requests name its writer by, and what the upload is continued by.
+    /// version.
     pub(crate) async fn create_in_memory(
         &self,
         title: &str,
         replace: Replace,
         over: Option<String>,
         memory: Arc<GrowingMemory>,
-    ) -> Result<(u32, String), Refusal> {
+    ) -> Result<NewBuild, Refusal> {
         self.check_room()?;
         let (open, publication) = self.changes.create(title, replace, over).await?;
         let open = Arc::new(open);
-        match MemoryUpload::begin(Arc::clone(&open), publication, Arc::clone(&memory)).await {
-            Ok(upload) => {
-                let id = open.id();
-                let built = BuiltTitle { upload: open, _memory: memory };
-                Ok((self.add(Progress::Memory(Box::new(upload)), Some(built)), id))
-            }
-            Err(refusal) => {
-                open.end(false).await;
-                Err(refusal)
-            }
+        let begun = MemoryUpload::begin(Arc::clone(&open), publication, Arc::clone(&memory)).await;
+        if begun.is_err() {
+            open.end(false).await;
         }
+        Ok(self.build(begun?, open, memory))
+    }
+
+    /// Goes on with an upload in `memory`, which gets its bytes.
+    pub(crate) async fn resume_in_memory(
+        &self,
+        title: &str,
+        upload: &str,
+        memory: Arc<GrowingMemory>,
+    ) -> Result<NewBuild, Refusal> {
+        self.check_room()?;
+        let (open, publication) = self.changes.resume(title, upload).await?;
+        let open = Arc::new(open);
+        let begun = MemoryUpload::resume(Arc::clone(&open), publication, Arc::clone(&memory)).await;
+        Ok(self.build(begun?, open, memory))
+    }
+
+    fn build(
+        &self,
+        begun: MemoryUpload,
+        upload: Arc<OpenUpload>,
+        memory: Arc<GrowingMemory>,
+    ) -> NewBuild {
+        let (end, id) = (begun.end(), upload.id());
+        let built = BuiltTitle { upload, _memory: memory };
+        let writer = self.add(Progress::Memory(Box::new(begun)), Some(built));
+        NewBuild { writer, end, upload: id }
     }
 
     fn check_room(&self) -> Result<(), Refusal> {

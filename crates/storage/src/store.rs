@@ -51,7 +51,9 @@ pub use names::{Precondition, ReplacePolicy};
 pub use publish::StoredTitle;
 pub use quotas::{Account, Limits, Principal, Purpose, QuotaUsage, Reservation};
 pub use recovery::{RecoveryReport, check, clear_failed};
-pub use resume::{Appender, Create, LeftoverUpload, PARTS_MAX, RecordingSpec, Status};
+pub use resume::{
+    Appender, Create, LeftoverUpload, PARTS_MAX, RecordingSpec, Status, UploadReader,
+};
 pub use source::{Busy, Reading, Source};
 pub use sums::{ATTRIBUTE_UNITS_MAX, ChecksumFault, Manifests, Sums, UNIT};
 pub use upload::{Upload, UploadSpec};

@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Mutex, PoisonError};
 
 use tactus_client::memory;
-use tactus_client::protocol::Reply;
+use tactus_client::protocol::{Origin, Reply};
 
 /// Where the title begins in its memory: not at a page.
 const FIRST: u64 = 5000;
@@ -18,8 +18,13 @@ pub(crate) const MEMORY_ROOM: u64 = 3_900_000;
 pub(crate) struct BuiltTitle(Mutex<Option<OwnedFd>>);
 
 impl BuiltTitle {
-    /// Begins a title, with the bytes of another one.
-    pub(crate) fn begin(&self, bytes: &[u8]) -> (Reply, OwnedFd) {
+    /// Begins a title.
+    pub(crate) fn begin(&self, origin: &Origin) -> (Reply, OwnedFd) {
+        let (bytes, end): (&[u8], _) = match origin {
+            Origin::Nothing => (b"", 0),
+            Origin::Title => (b"the older version", 0),
+            Origin::Upload(_) => (b"what was synced", 15),
+        };
         let file = memory::create_growing().unwrap();
         rustix::fs::ftruncate(&file, FIRST + bytes.len() as u64).unwrap();
         rustix::io::pwrite(&file, bytes, FIRST).unwrap();
@@ -27,7 +32,8 @@ impl BuiltTitle {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(file);
         let (writer, first, len) = (5, FIRST, bytes.len() as u64);
         let upload = "an-upload".to_owned();
-        (Reply::CreatedInMemory { writer, first, len, limit: MEMORY_LIMIT, upload }, theirs)
+        let limit = MEMORY_LIMIT;
+        (Reply::CreatedInMemory { writer, first, len, end, limit, upload }, theirs)
     }
 
     /// Has `len` bytes, or says why not.

@@ -224,9 +224,8 @@ fn serve_names(client: &OwnedFd, control: &Arc<Control>) {
                 Reply::Space { total: 3, free: 2, available: 1 }
             }
             Message::Change(change) => change_names(change, control),
-            Message::CreateInMemory { edit, .. } => {
-                let (reply, memory) =
-                    control.built.begin(if edit { b"the older version" } else { b"" });
+            Message::CreateInMemory { origin, .. } => {
+                let (reply, memory) = control.built.begin(&origin);
                 file = Some(memory);
                 reply
             }

@@ -7,6 +7,7 @@
 
 mod appender;
 mod live;
+mod reading;
 mod recording;
 mod session;
 
@@ -17,7 +18,6 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use rustix::fs::{AtFlags, OFlags};
 use rustix::io::Errno;
 use tactus_core::units::{BitRate, Bytes, SECTOR};
-use tokio::io::AsyncReadExt;
 
 use super::fault::{ResumeError, UploadError};
 use super::growing::GrowingStart;
@@ -38,6 +38,7 @@ use session::{Session, WriterState};
 
 pub use appender::Appender;
 pub use live::LeftoverUpload;
+pub use reading::UploadReader;
 pub use recording::RecordingSpec;
 pub(super) use session::Sessions;
 
@@ -331,49 +332,15 @@ impl Store {
         }
     }
 
-    /// Copies a part, at the disk's pace if reads are planned, and compares its bytes with their
-    /// checksums.
+    /// Copies a part.
     async fn copy(&self, entry: &Entry, appender: &mut Appender) -> Result<(), ResumeError> {
-        let file = self.inner.data(entry.created.id, false).await?;
-        let (mut at, mut sum, len) = (0, 0, entry.mark.len);
-        if let Some(source) = self.inner.source.get().filter(|_| len > 0) {
-            let mut from = source.read(file, len).await.map_err(ResumeError::Busy)?;
-            let mut memory = vec![0; COPIED_AT_ONCE];
-            while at < len {
-                let count = from.read(&mut memory).await.map_err(ResumeError::io)?;
-                if count == 0 {
-                    return Err(ResumeError::io(std::io::ErrorKind::UnexpectedEof.into()));
-                }
-                sum = crc32c::crc32c_append(sum, &memory[..count]);
-                appender.append(&memory[..count]).await?;
-                at += count as u64;
-            }
-            return if sum == entry.mark.whole { Ok(()) } else { Err(ResumeError::Damaged) };
-        }
-        let mut memory = AlignedMemory::new(self.inner.medium.slot_size());
-        while at < len {
-            let file = Arc::clone(&file);
-            let read = self.inner.blocking(move || {
-                let count = read_full(&file, memory.bytes(), at)?;
-                Ok((memory, count))
-            });
-            let count;
-            (memory, count) = read.await.map_err(ResumeError::io)?;
-            let count = (count as u64).min(len - at) as usize;
-            if count == 0 {
-                return Err(ResumeError::Damaged);
-            }
-            let bytes = &memory.bytes()[..count];
-            sum = crc32c::crc32c_append(sum, bytes);
+        let mut reader = UploadReader::new(&self.inner, entry).await?;
+        while let Some(bytes) = reader.next().await? {
             appender.append(bytes).await?;
-            at += count as u64;
         }
-        if sum == entry.mark.whole { Ok(()) } else { Err(ResumeError::Damaged) }
+        Ok(())
     }
 }
-
-/// As much as the reading path from the disk holds at once.
-const COPIED_AT_ONCE: usize = 256 * 1024;
 
 impl Inner {
     async fn create(

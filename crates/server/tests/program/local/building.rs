@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
 use rustix::fs::FallocateFlags;
-use tactus_client::protocol::Change;
+use tactus_client::protocol::{Change, Origin};
 use tactus_client::{Client, Replace};
 
 use super::writing::{Site, TOKEN, content, errno, own_user, serve_with, serve_writers};
@@ -180,6 +180,44 @@ fn what_was_synced_outlives_its_writer_and_can_be_completed_over_http() {
     site.wait_until_nothing_is_left();
 }
 
+#[test]
+fn another_program_goes_on_with_what_was_synced_and_the_first_one_ends() {
+    let _turn = turn();
+    let site = serve_studio("6 MB");
+    let client = site.connect();
+    let bytes = content(3_000_000, 0);
+    let mut first = client.create_in_memory("/a.ts", Replace::Titles).expect("a writer");
+    first.grow(2_000_000).expect("room");
+    first.bytes_mut().copy_from_slice(&bytes[..2_000_000]);
+    first.sync(1_000_003).expect("a disk");
+    first.write_back(1_200_000).expect("a server");
+    let id = first.upload().to_owned();
+    let other = site.connect();
+    assert_eq!(errno(other.resume_in_memory("/a.ts", &id[1..])), 2);
+    assert_eq!(errno(other.resume_in_memory("/b.ts", &id)), 2, "another title");
+    let mut second = other.resume_in_memory("/a.ts", &id).expect("an upload");
+    // The first one has made durable what it had.
+    assert_eq!((second.written_back(), second.len()), (1_200_000, 1_200_000));
+    assert!(*second == bytes[..1_200_000]);
+    let until = Instant::now() + PATIENCE;
+    while first.sync(1_300_000).is_ok() {
+        assert!(Instant::now() < until, "two programs build one title");
+    }
+    assert!(*first == bytes[..2_000_000], "it has its bytes");
+    drop(first);
+    second.grow(3_000_000).expect("room");
+    second.bytes_mut().copy_from_slice(&bytes[1_200_000..]);
+    second.sync(2_500_001).expect("a disk");
+    drop(second);
+    let third = client.resume_in_memory("/a.ts", &id).expect("an upload");
+    assert!(*third == bytes[..2_500_001]);
+    third.publish(2_500_001).expect("a title");
+    assert!(site.get("/a.ts").1.as_bytes() == &bytes[..2_500_001]);
+    assert_eq!(errno(client.resume_in_memory("/a.ts", &id)), 114, "it is published");
+    drop((client, other));
+    site.wait_until_nothing_is_left();
+}
+
 /// Not a test of its own: a program that builds until it is killed, for the test below.
 #[test]
 fn child_that_builds() {
@@ -255,7 +293,7 @@ fn a_program_that_lies_about_its_memory_harms_its_own_title_only() {
     let create = |title: &str| Message::CreateInMemory {
         title: title.into(),
         replace: Replace::Titles,
-        edit: false,
+        origin: Origin::Nothing,
     };
     let build = |client: &Raw, title: &str| {
         let (reply, mut files) = client.ask_for_files(&create(title));

@@ -2,6 +2,8 @@
 
 use std::time::{Duration, SystemTime};
 
+use tactus_core::units::WallTime;
+
 use super::*;
 
 pub(super) fn create(path: &str, len: Option<usize>) -> Create {
@@ -295,5 +297,81 @@ async fn a_complete_upload_gets_its_name_at_the_next_start() {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     whole(&volume_dir, &volume, "a.ts", &bytes);
+    volume.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_upload_without_a_length_claims_room_ahead_and_a_refusal_changes_nothing() {
+    let volume_dir = TestVolume::new();
+    let volume = volume_dir.open_with(quota::limits(1_000_000)).await;
+    let bytes = content(4, 600_001);
+    let id = volume.create(create("a.ts", None)).await.unwrap();
+    let mut appender = volume.append(&id, &ann(), 0).await.unwrap();
+    let reserved = || volume.usage().reserved;
+    for (len, expected) in [(600_001, 600_001), (5, 600_001), (900_000, 900_000)] {
+        appender.reserve(len).await.unwrap();
+        assert_eq!(reserved(), expected);
+    }
+    let refused = appender.reserve(1_000_001).await;
+    let refused = refused.expect_err("more than the quota");
+    assert!(
+        matches!(refused, ResumeError::Upload(UploadError::QuotaExceeded(100_000))),
+        "{refused}"
+    );
+    assert_eq!(reserved(), 900_000);
+    appender.append(&bytes[..400_000]).await.unwrap();
+    assert_eq!(appender.commit().await.unwrap(), 400_000);
+    let mut appender = volume.append(&id, &ann(), 400_000).await.unwrap();
+    appender.append(&bytes[400_000..]).await.unwrap();
+    appender.commit().await.unwrap();
+    assert_eq!(reserved(), 900_000, "what was claimed is enough");
+    volume.declare(&id, &ann(), bytes.len() as u64).await.unwrap();
+    assert_eq!(reserved(), bytes.len() as u64);
+    let modified = Some(WallTime(1_500_000_000_000_000_007));
+    let metadata = TitleMetadata { modified, ..TitleMetadata::default() };
+    volume.finish_as(&id, &ann(), metadata).await.unwrap();
+    whole(&volume_dir, &volume, "a.ts", &bytes);
+    let times = std::fs::metadata(volume_dir.path("a.ts")).unwrap().modified().unwrap();
+    let since = times.duration_since(SystemTime::UNIX_EPOCH).unwrap();
+    assert_eq!(since.as_nanos(), 1_500_000_000_000_000_007);
+    assert_eq!(reserved(), 0);
+    volume.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_durable_bytes_of_an_upload_are_read_back_and_damage_is_found() {
+    let volume_dir = TestVolume::new();
+    let volume = volume_dir.open().await;
+    let bytes = content(5, 700_001);
+    let id = volume.create(create("a.ts", None)).await.unwrap();
+    let read = |whose| {
+        let (volume, id) = (volume.clone(), id);
+        async move {
+            let mut reader = volume.read_back(&id, &Principal::new(whose)).await?;
+            let mut all = Vec::new();
+            while let Some(bytes) = reader.next().await? {
+                all.extend_from_slice(bytes);
+            }
+            assert_eq!(reader.len(), all.len() as u64);
+            Ok(all)
+        }
+    };
+    assert!(read("ann").await.is_ok_and(|all| all.is_empty()));
+    for end in [1, 300_000, bytes.len()] {
+        let at = offset(&volume, &id) as usize;
+        send(&volume, &id, at, &bytes[at..end]).await;
+        assert!(read("ann").await.is_ok_and(|all| all == bytes[..end]));
+    }
+    assert!(matches!(read("bob").await, Err(ResumeError::NotFound)));
+    let data = volume_dir.path(".tactus/uploads").join(id.to_string());
+    let mut stored = std::fs::read(&data).unwrap();
+    stored[500_000] ^= 1;
+    std::fs::write(&data, &stored).unwrap();
+    assert!(matches!(read("ann").await, Err(ResumeError::Damaged)));
+    stored[500_000] ^= 1;
+    std::fs::write(&data, &stored).unwrap();
+    volume.declare(&id, &ann(), bytes.len() as u64).await.unwrap();
+    volume.finish(&id, &ann()).await.unwrap();
+    assert!(matches!(read("ann").await, Err(ResumeError::Finished)));
     volume.close().await;
 }
