@@ -12,9 +12,10 @@ use crate::workspace::{Workspace, run};
 
 /// What the gate asks for. Most of a cut is waiting, so many disks go beside each other. How soon
 /// the server is ready after a kill is not judged on a machine that may be busy with anything else.
-const GATE: [&[&str]; 5] = [
+const GATE: [&[&str]; 6] = [
     &["--cuts=1000", "--subject=tactus", "--jobs=10"],
     &["--cuts=100", "--subject=tactus-local", "--out=target/crash/local"],
+    &["--cuts=50", "--subject=tactus-memory", "--out=target/crash/memory"],
     &["--cuts=100", "--subject=tactus-faulty", "--out=target/crash/faulty"],
     &["--cuts=300", "--until-found", WRONG, "--jobs=6", "--out=target/crash/wrong"],
     &["--kills=25", "--ready=60", "--out=target/crash/kills"],

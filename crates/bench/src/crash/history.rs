@@ -5,7 +5,7 @@
 //! must be there, or something that was begun before the cut and comes after it; nothing else may
 //! be. Acts on one name come one after the other.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
@@ -24,6 +24,8 @@ pub(super) struct History {
     recordings: BTreeMap<String, Upload>,
     /// Uploads that were asked for, and nobody was told whether they are there.
     untold: usize,
+    /// Uploads that end with their program, unless it goes on with them.
+    bound: BTreeSet<String>,
 }
 
 /// One act on a name.
@@ -160,6 +162,17 @@ impl History {
         self.untold -= 1;
         let created = self.begin_step(asked, id, name, version, 0);
         self.ack(now, &created);
+    }
+
+    /// The upload `id` is there, and ends with its program. It does not any more when it is
+    /// [created](Self::created) or goes on.
+    pub(super) fn bind(&mut self, id: &str) {
+        self.bound.insert(id.to_owned());
+    }
+
+    /// Uploads of which nothing was acknowledged: they may be there or not.
+    pub(super) fn bound(&self) -> impl Iterator<Item = &String> {
+        self.bound.iter().filter(|id| !self.uploads.contains_key(*id))
     }
 
     /// So many of the uploads that nobody was told of have expired.

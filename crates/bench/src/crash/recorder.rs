@@ -75,6 +75,11 @@ impl<'a> Recorder<'a> {
         lock(&self.history).refused();
     }
 
+    /// The upload `id` is there, and ends with its program unless that goes on with it.
+    pub(super) fn bind(&self, id: &str) {
+        lock(&self.history).bind(id);
+    }
+
     /// What was asked for at `asked` is there, and called `id`.
     pub(super) fn created(
         &self,

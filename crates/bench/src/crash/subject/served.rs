@@ -11,14 +11,14 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use tactus_client::{Client as LocalProgram, Replace, WriteOptions};
+use tactus_client::{Client as LocalProgram, MemoryWriter, Replace, WriteOptions};
 use tactus_core::units::{Nanos, SECOND};
 
 use super::{RecoveredSubject, Subject, files, seen};
 use crate::clock;
 use crate::crash::client::Client;
 use crate::crash::content::{StoredVersion, Version, identify};
-use crate::crash::history::{History, OperationHandle, ResumedUpload, VolumeContents};
+use crate::crash::history::{History, OperationHandle, Position, ResumedUpload, VolumeContents};
 use crate::crash::medium::Fault;
 use crate::crash::recorder::Recorder;
 use crate::crash::server::{Program, QUOTA, Server};
@@ -38,13 +38,14 @@ pub(super) struct TactusSubject {
 /// one that fails once.
 pub(super) fn all(binary: &Path) -> Vec<Box<dyn Subject>> {
     let subject = |name, method, wrong, faulty| {
-        let local = name == LOCAL;
+        let local = [LOCAL, MEMORY].contains(&name);
         let program = Program { binary: binary.to_owned(), wrong, expiry: EXPIRY, local };
         Box::new(TactusSubject { name, method, program, faulty }) as Box<dyn Subject>
     };
     vec![
         subject("tactus", "the server: PUT, replace, DELETE, MOVE, tus, recordings", None, false),
         subject(LOCAL, "the same, titles by a program of the machine", None, false),
+        subject(MEMORY, "the same, and uploads that it builds in memory", None, false),
         subject("tactus-faulty", "the same, where a write or flush fails", None, true),
         subject("tactus-folders", "the same, no folder flushed", Some("folders"), false),
         subject("tactus-sizes", "the same, offset from the size", Some("sizes"), false),
@@ -79,6 +80,7 @@ impl Subject for TactusSubject {
                 let client = if self.faulty { client } else { client.patient() };
                 let mut load = Load::new(number, client, recorder, seed);
                 load.local = local.clone();
+                load.builds = self.name == MEMORY;
                 load.tolerant = self.faulty;
                 // The first client's work is the clock of the fault, which hits whoever is there.
                 load.fault = fault.filter(|_| number == 0);
@@ -126,6 +128,8 @@ impl Uploads {
 
 /// The subject whose titles come from programs of the machine.
 const LOCAL: &str = "tactus-local";
+/// The one whose programs build titles in memory, too.
+const MEMORY: &str = "tactus-memory";
 const ENOENT: i32 = 2;
 /// Where the server takes uploads in parts, and tells what it holds for them.
 const OURS: &str = "/api/v1/uploads";
@@ -164,6 +168,8 @@ pub(in crate::crash) struct Load<'a, 'b> {
     fault: Option<(usize, Fault)>,
     /// Titles are written and changed by a program of the machine, not over HTTP.
     local: Option<LocalProgram>,
+    /// Uploads are built in memory by it, and so are some next versions of titles.
+    builds: bool,
     pub(super) uploads: &'static Uploads,
 }
 
@@ -173,6 +179,14 @@ struct Upload {
     name: String,
     version: Version,
     offset: u64,
+    built: Option<BuiltUpload>,
+}
+
+/// An upload that a program builds in memory.
+struct BuiltUpload {
+    writer: MemoryWriter,
+    /// Since when it may be there. As long as it is not synced it ends with the program.
+    bound: Option<Position>,
 }
 
 impl<'a, 'b> Load<'a, 'b> {
@@ -184,8 +198,9 @@ impl<'a, 'b> Load<'a, 'b> {
         seed: u64,
     ) -> Self {
         let (random, holds) = (Random::new(seed), BTreeMap::new());
-        let (tolerant, fault, local, uploads) = (false, None, None, &Uploads::TITLES);
-        Self { number, client, recorder, random, holds, tolerant, fault, local, uploads }
+        let (tolerant, fault, local, builds) = (false, None, None, false);
+        let uploads = &Uploads::TITLES;
+        Self { number, client, recorder, random, holds, tolerant, fault, local, builds, uploads }
     }
 
     /// Works; ends early when the server is gone and that is to be expected.
@@ -248,10 +263,14 @@ impl<'a, 'b> Load<'a, 'b> {
     fn put(&mut self, name: String) -> Result<()> {
         let version = self.version();
         let act = self.recorder.begin(&name, Some(version.number()))?;
-        self.holds.remove(&name);
+        let holds = self.holds.remove(&name).is_some();
         let bytes = version.bytes(0, version.length());
         if let Some(local) = self.local.clone() {
-            let written = self.write(&local, &name, &bytes);
+            let edits = self.builds && holds && self.random.next().is_multiple_of(2);
+            let written = match edits {
+                true => self.edit(&local, &name, &bytes),
+                false => self.write(&local, &name, &bytes),
+            };
             if self.settle_local(&act, written)? {
                 self.holds.insert(name, version.number());
             }
@@ -281,6 +300,20 @@ impl<'a, 'b> Load<'a, 'b> {
             }
         }
         writer.publish()
+    }
+
+    /// Stores the next version of a title that is there, which a program builds in memory.
+    fn edit(
+        &self,
+        local: &LocalProgram,
+        name: &str,
+        bytes: &[u8],
+    ) -> Result<(), tactus_client::Error> {
+        let mut writer = local.edit_in_memory(&format!("/{name}"))?;
+        self.recorder.bind(&url_of(&writer));
+        writer.grow(bytes.len() as u64)?;
+        writer.bytes_mut()[..bytes.len()].copy_from_slice(bytes);
+        writer.publish(bytes.len() as u64)
     }
 
     /// Gives a title that is there the name `to`.
@@ -329,6 +362,14 @@ impl<'a, 'b> Load<'a, 'b> {
     fn create(&mut self) -> Result<Option<Upload>> {
         let name = format!("{UPLOADED}{}-{:x}", self.number, self.random.next());
         let version = self.version();
+        if let Some(local) = self.local.as_ref().filter(|_| self.builds) {
+            let bound = Some(self.recorder.now()?);
+            let writer = local.create_in_memory(&format!("/{name}"), Replace::Titles)?;
+            let url = url_of(&writer);
+            self.recorder.bind(&url);
+            let built = Some(BuiltUpload { writer, bound });
+            return Ok(Some(Upload { url, name, version, offset: 0, built }));
+        }
         let fields = format!("{TUS}Upload-Length: {}\r\n", version.length());
         let Uploads { at, stay } = self.uploads;
         let target = if *stay { (*at).to_owned() } else { format!("{at}?path=/{name}") };
@@ -342,12 +383,12 @@ impl<'a, 'b> Load<'a, 'b> {
         // An upload that nobody was told of cannot be asked for.
         let url = path_of(answer.field("location").context("an upload without a place")?);
         self.recorder.created(asked, &url, &name, version)?;
-        Ok(Some(Upload { url, name, version, offset: 0 }))
+        Ok(Some(Upload { url, name, version, offset: 0, built: None }))
     }
 
     /// Sends the next part; an upload that ends becomes a title.
     fn step(&mut self, upload: Upload) -> Result<Option<Upload>> {
-        let Upload { url, name, version, offset } = upload;
+        let Upload { url, name, version, offset, built } = upload;
         let part = (1 + self.random.next() % 40) * 4096;
         let end = version.length() - u64::from(self.uploads.stay);
         let to = (offset + part).min(end);
@@ -358,13 +399,59 @@ impl<'a, 'b> Load<'a, 'b> {
             true => Some(self.recorder.begin(&name, Some(version.number()))?),
             false => None,
         };
+        if let Some(built) = built {
+            let steps = [Some(step), title].into_iter().flatten().collect();
+            let built = self.build(built, (&url, &name), version, (offset, to), steps)?;
+            let built = built.filter(|_| !last).map(Some);
+            return Ok(built.map(|built| Upload { url, name, version, offset: to, built }));
+        }
         let bytes = version.bytes(offset, to);
         let status = self.client.ask("PATCH", &url, &fields, &bytes)?.status;
         self.settle(&step, status, &[204])?;
         if let Some(title) = title {
             self.settle(&title, status, &[204])?;
         }
-        Ok((status == 204 && to < end).then_some(Upload { url, name, version, offset: to }))
+        let built = None;
+        Ok((status == 204 && to < end).then_some(Upload { url, name, version, offset: to, built }))
+    }
+
+    /// Builds the bytes from `from` on to `to` of an upload, with some behind them that are not
+    /// final, and has them stored; all bytes become a title. Then `steps` are acknowledged.
+    fn build(
+        &mut self,
+        built: BuiltUpload,
+        (url, name): (&str, &str),
+        version: Version,
+        (from, to): (u64, u64),
+        steps: Vec<OperationHandle>,
+    ) -> Result<Option<BuiltUpload>> {
+        let BuiltUpload { mut writer, bound } = built;
+        let len = (to + self.random.next() % 20_000).min(version.length());
+        writer.grow(len)?;
+        let bytes = version.bytes(from, len);
+        // In pieces from the last to the first.
+        let size = 1 + self.random.next() as usize % bytes.len();
+        for (at, piece) in bytes.chunks(size).enumerate().collect::<Vec<_>>().into_iter().rev() {
+            writer.bytes_mut()[at * size..][..piece.len()].copy_from_slice(piece);
+        }
+        let writer = match to == version.length() {
+            true => {
+                writer.publish(to)?;
+                None
+            }
+            false => {
+                writer.sync(to)?;
+                Some(writer)
+            }
+        };
+        for step in &steps {
+            self.recorder.ack(step)?;
+        }
+        if let Some(bound) = bound {
+            self.recorder.ask()?;
+            self.recorder.created(bound, url, name, version)?;
+        }
+        Ok(writer.map(|writer| BuiltUpload { writer, bound: None }))
     }
 
     /// Whether it was done.
@@ -470,6 +557,11 @@ impl Recording<'_, '_> {
     }
 }
 
+/// Where the upload is that a program builds.
+fn url_of(writer: &MemoryWriter) -> String {
+    format!("{OURS}/{}", writer.upload())
+}
+
 /// A title of the client `number`.
 fn name_of(number: usize, place: u64) -> String {
     let folder = if place.is_multiple_of(2) { format!("folder-{number}/") } else { String::new() };
@@ -511,25 +603,29 @@ pub(in crate::crash) fn look(
     let count = whole.clone().count().max(1);
     if let Some((name, on_disk)) = whole.clone().nth(drawn as usize % count) {
         let sent = client.ask("GET", &format!("/{name}?rate=max"), "", &[]);
-        let wrong = match sent.map(|answer| (answer.status, identify(&answer.body))) {
-            Ok((200, sent)) if sent == StoredVersion::Whole(on_disk) => None,
+        let there = match sent.map(|answer| (answer.status, identify(&answer.body))) {
+            Ok((200, sent)) if sent == StoredVersion::Whole(on_disk) => sent,
+            // A complete next version gets its name after the start.
+            Ok((200, sent)) if sent == seen(&root.join(name))? => sent,
             Ok((status, sent)) => {
-                Some(format!("right on the disk, sent with {status} as {sent:?}"))
+                StoredVersion::Torn(format!("right on the disk, sent with {status} as {sent:?}"))
             }
             Err(error) => {
                 let ended = ended(&mut client)?;
-                Some(format!(
+                StoredVersion::Torn(format!(
                     "right on the disk, not sent: {error:#}; {ended}; {}",
                     server.output()
                 ))
             }
         };
-        if let Some(wrong) = wrong {
-            let name = name.clone();
-            found.titles.insert(name, StoredVersion::Torn(wrong));
-        }
+        let name = name.clone();
+        found.titles.insert(name, there);
     }
     let mut open = history.untold();
+    for url in history.bound() {
+        let status = client.ask("DELETE", url, TUS, &[])?.status;
+        ensure!([204, 404, 410].contains(&status), "DELETE of an upload: {status}");
+    }
     for (url, name, version) in history.uploads() {
         let answer = client.ask("HEAD", url, TUS, &[])?;
         if answer.status != 200 {
@@ -538,13 +634,14 @@ pub(in crate::crash) fn look(
         }
         open += 1;
         let offset = answer.field("upload-offset").context("an upload without an offset")?;
+        let has_length = answer.field("upload-length").is_some();
         let resumed = ResumedUpload { offset: offset.parse()?, wrong_at: None };
         found.uploads.insert(url.clone(), resumed);
         if !finish {
             continue;
         }
         let resumed = found.uploads.get_mut(url).expect("it was put there just now");
-        finish_upload(&mut client, root, (url, name), version, resumed)?;
+        finish_upload(&mut client, root, (url, name), version, (resumed, has_length))?;
         open -= 1;
     }
     found.strays.extend(strays(root, open)?);
@@ -600,7 +697,7 @@ fn finish_upload(
     root: &Path,
     (url, name): (&str, &str),
     version: Version,
-    resumed: &mut ResumedUpload,
+    (resumed, has_length): (&mut ResumedUpload, bool),
 ) -> Result<()> {
     let offset = resumed.offset;
     if offset > version.length() {
@@ -610,7 +707,10 @@ fn finish_upload(
     let title = root.join(name);
     // All of it may have been sent, and its end not answered.
     if offset < version.length() || !title.exists() {
-        let fields = format!("{TUS}Upload-Offset: {offset}\r\n{OCTETS}");
+        let mut fields = format!("{TUS}Upload-Offset: {offset}\r\n{OCTETS}");
+        if !has_length {
+            fields += &format!("Upload-Length: {}\r\n", version.length());
+        }
         let rest = version.bytes(offset, version.length());
         let status = client.ask("PATCH", url, &fields, &rest)?.status;
         ensure!(status == 204, "an upload cannot be resumed at {offset}: {status}");
