@@ -82,6 +82,12 @@ impl Client {
             .map_err(Into::into)
     }
 
+    /// Removes a title.
+    fn remove(&self, py: Python<'_>, path: &str) -> Result<(), Failure> {
+        let client = self.client.get()?;
+        Ok(py.detach(|| client.remove(path))?)
+    }
+
     /// Submits a read, and returns its number. The completion comes from `poll` or `wait`. With
     /// `at` it is answered at that moment, in nanoseconds of `time.monotonic_ns`, not before.
     #[pyo3(signature = (title, offset, length, at = 0))]
@@ -152,6 +158,10 @@ impl Client {
 }
 
 impl Client {
+    pub(crate) fn get(&self) -> PyResult<tactus_client::Client> {
+        self.client.get()
+    }
+
     fn titles(&self) -> MutexGuard<'_, HashMap<u64, Arc<tactus_client::Title>>> {
         self.titles.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -187,4 +197,4 @@ fn seconds(seconds: f64) -> PyResult<Duration> {
 }
 
 /// How often a wait looks for signals, so that an interrupt from the keyboard ends it.
-const SIGNALS: Duration = Duration::from_millis(100);
+pub(crate) const SIGNALS: Duration = Duration::from_millis(100);

@@ -2,8 +2,8 @@
 //!
 //! Promise: no call holds the interpreter's lock while it waits for the server. Bytes are copied
 //! once, into memory of Python; a title in memory is mapped by Python itself, so that the lifetime
-//! of a view is Python's to keep. The other half, in `python/tactus`, has the file object, the maps
-//! and asyncio.
+//! of a view is Python's to keep. The other half, in `python/tactus`, has the file objects, the
+//! maps and asyncio.
 
 #![forbid(unsafe_code)]
 
@@ -18,6 +18,11 @@ mod title;
 
 mod client;
 
+mod exclusive;
+
+mod stream;
+mod writing;
+
 /// The module `tactus._native`.
 #[pymodule(name = "_native")]
 mod native {
@@ -26,5 +31,9 @@ mod native {
     #[pymodule_export]
     use crate::stat::{Entry, Stat};
     #[pymodule_export]
+    use crate::stream::Stream;
+    #[pymodule_export]
     use crate::title::{Memory, OpenTitle, Title};
+    #[pymodule_export]
+    use crate::writing::{Recording, Writer};
 }

@@ -224,6 +224,90 @@ def event_loop():
     asyncio.run(program())
 
 
+def streams():
+    with connect() as client:
+        with client.open("/one") as title:
+            error = raises(tactus.Error, lambda: client.stream(title, rate=1))
+            assert error.errno == errno.EBUSY and "no room" in error.strerror, error
+            stream = client.stream(title, rate=16_000_000, first=3)
+        assert (stream.rate, stream.position, stream.at_end) == (16_000_000, 3, False)
+        assert stream.take(5) == BYTES[3:8] and stream.read(5) == BYTES[8:13] and stream.read(0) == b""
+        buffer = bytearray(7)
+        assert stream.read_into(buffer) == 7 and buffer == BYTES[13:20]
+        assert stream.ready() == END - 20
+        assert raises(tactus.Error, stream.seek, END).errno == errno.EINVAL
+        with stream.file() as file:
+            assert isinstance(file, io.BufferedReader) and file.read(9) == BYTES[20:29]
+            assert file.read() == BYTES[29:]
+        assert stream.at_end and stream.read(1) == stream.take(1) == b"" and stream.ready() == 0
+        stream.close()
+        raises(ValueError, stream.read, 1)
+
+
+def writers():
+    with connect() as client:
+        writer = client.create("/one", length=10, replace="nothing")
+        assert writer.write(b"abc") == 3 and writer.write(memoryview(b"defg")[::2]) == 2
+        assert writer.write(bytearray(b"hij")) == 3 and writer.length == 8
+        writer.sync()
+        writer.publish(7)
+        raises(ValueError, writer.write, b"x")
+        raises(ValueError, lambda: client.create("/one", replace="all"))
+        with client.create("/two") as writer, writer.file() as file:
+            assert isinstance(file, io.BufferedWriter)
+            shutil.copyfileobj(io.BytesIO(BYTES), file)
+            assert file.tell() == END
+        try:
+            with client.create("/three") as writer:
+                raise KeyError
+        except KeyError:
+            raises(ValueError, writer.publish)
+        client.create("/four").abort()
+        client.create("/five").publish()
+        client.remove("/a")
+        assert raises(tactus.Error, client.create, "/missing").errno == errno.ENOENT
+
+
+def recordings():
+    with connect() as client:
+        assert raises(tactus.Error, client.record, "/one", 1).errno == errno.EBUSY
+        assert raises(tactus.Error, client.record, "/missing", 5).errno == errno.ENOENT
+        recording = client.record("/one", 8_000_000, replace="existing")
+        assert (recording.rate, recording.length, recording.durable) == (8_000_000, 0, 0)
+        assert recording.ready() > 0 and recording.put(b"abc") == 3
+        # More than the ring holds.
+        assert recording.write(memoryview(BYTES)) == END and recording.length == END + 3
+        assert recording.overruns > 0 and recording.underruns == 0
+        assert recording.finish() == END + 3
+        raises(ValueError, recording.write, b"x")
+        with client.record("/two", 8_000_000) as recording, recording.file(0) as file:
+            assert file.write(b"xyz") == 3 and file.writable() and not file.readable()
+        raises(ValueError, recording.finish)
+
+
+def rings_in_event_loop():
+    async def program():
+        async with await tactus.aio.connect(SOCKET) as client:
+            title = await client.open("/one")
+
+            async def streamed(first):
+                async with await client.stream(title, first=first, rate=8_000_000) as stream:
+                    assert stream.position == first and stream.rate == 8_000_000
+                    return b"".join([data async for data in stream])
+
+            async def recorded():
+                async with await client.record("/two", 8_000_000) as recording:
+                    assert await recording.write(BYTES) == END
+                    assert recording.length == END
+
+            parts = await asyncio.gather(streamed(0), streamed(END - 5), recorded(), title.read(0, END))
+            assert parts == [BYTES, BYTES[-5:], None, BYTES]
+            async with await client.create("/three", length=3) as writer:
+                assert await writer.write(b"abc") == 3 and writer.length == 3
+
+    asyncio.run(program())
+
+
 def closes():
     """A title is open until its reads have ended, whatever the program does with it."""
     client = connect()

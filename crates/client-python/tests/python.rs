@@ -83,6 +83,26 @@ fn the_python_program_of_the_guide_sums_a_title() {
     assert!(guide.contains(&format!("```python\n{example}```\n")), "examples/sum.py has changed");
 }
 
+#[test]
+fn the_python_program_of_the_guide_records_a_title() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = FakeServer::start();
+    let bytes: Vec<u8> = (0..300_000_u32).map(|at| (at ^ at >> 8) as u8).collect();
+    let file = dir.path().join("bytes");
+    fs::write(&file, &bytes).unwrap();
+    let mut run = installed(dir.path());
+    run.arg(Path::new(CRATE).join("examples/record.py")).arg(&server.path).args(["/one", "8"]);
+    successful(run.stdin(fs::File::open(&file).unwrap()));
+    assert!(*server.control.written.lock().unwrap() == bytes);
+    assert_eq!(*server.control.changes.lock().unwrap(), ["Record"]);
+    let guide = include_str!("../../../docs/guide/local-programs.md");
+    let example = include_str!("../examples/record.py");
+    assert!(
+        guide.contains(&format!("```python\n{example}```\n")),
+        "examples/record.py has changed"
+    );
+}
+
 /// The part of `program.py` with this name, against this server.
 fn part(python: &mut Command, name: &str, server: &FakeServer, title: &Path) -> Command {
     let mut run = Command::new(python.get_program());
@@ -98,12 +118,34 @@ fn a_python_program_reads_a_title_in_each_way() {
     let title = dir.path().join("title");
     fs::write(&title, (0..TITLE_LEN).map(|offset| byte(0, offset)).collect::<Vec<_>>()).unwrap();
     let mut python = installed(dir.path());
-    let names = ["package", "stub", "reads", "files", "maps", "errors", "requests", "event_loop"];
+    let names = [
+        "package",
+        "stub",
+        "reads",
+        "files",
+        "maps",
+        "errors",
+        "requests",
+        "event_loop",
+        "streams",
+        "writers",
+        "recordings",
+        "rings_in_event_loop",
+    ];
     for name in names {
         // One for each: it takes one client.
         let server = FakeServer::start();
         let said = successful(&mut part(&mut python, name, &server, &title)).stdout;
         assert_eq!(String::from_utf8(said).unwrap(), format!("{name}\n"));
+        let expected = match name {
+            "writers" => {
+                vec!["Sync 0", "Publish 7", "Publish 0", "Publish 0", "Remove { title: \"/a\" }"]
+            }
+            "recordings" => vec!["Record", "Record"],
+            "rings_in_event_loop" => vec!["Record", "Publish 0"],
+            _ => vec![],
+        };
+        assert_eq!(*server.control.changes.lock().unwrap(), expected, "{name}");
     }
     let server = FakeServer::start();
     server.control.hold(true);

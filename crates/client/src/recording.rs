@@ -234,6 +234,8 @@ impl Recording {
     /// or `ENOENT` as [`RecordingOptions::replace`] says.
     pub fn finish(mut self) -> Result<u64> {
         self.closed.store(1);
+        // What the server takes from here on is no news for an event loop.
+        self.forget();
         let connection = Arc::clone(&self.connection);
         // Its end is looked for first: it may have come with the end of the connection.
         let ended = connection.wait(None, |state| match self.gauge.end() {
@@ -253,6 +255,11 @@ impl Recording {
         let is_free = !self.ring.space().map_err(|_| Error::broken())?.is_empty();
         self.gauge.note_look(self.ring.taken());
         Ok(if is_free { Look::Room } else { Look::Full })
+    }
+
+    /// No event loop looks at it any more.
+    fn forget(&self) {
+        self.connection.state().streams.retain(|gauge| !Arc::ptr_eq(gauge, &self.gauge));
     }
 
     fn free(&mut self) -> Result<&mut [u8]> {
@@ -294,7 +301,7 @@ impl Write for Recording {
 
 impl Drop for Recording {
     fn drop(&mut self) {
-        self.connection.state().streams.retain(|gauge| !Arc::ptr_eq(gauge, &self.gauge));
+        self.forget();
         if !self.is_ended {
             self.connection.tell(&Request::EndRecording { recording: self.number });
         }

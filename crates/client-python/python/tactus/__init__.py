@@ -18,7 +18,22 @@ from ._error import Error
 from . import _native
 from ._native import Completion, Entry, Stat
 
-__all__ = ["PATH", "Client", "Completion", "Entry", "Error", "Stat", "Title", "TitleFile", "connect"]
+__all__ = [
+    "PATH",
+    "Client",
+    "Completion",
+    "Entry",
+    "Error",
+    "Recording",
+    "Stat",
+    "Stream",
+    "StreamFile",
+    "Title",
+    "TitleFile",
+    "Writer",
+    "WriterFile",
+    "connect",
+]
 
 PATH = "/run/tactus/local.sock"
 """The socket of the sample configuration."""
@@ -44,6 +59,32 @@ class Client(_native.Client):
     def open(self, path: str) -> Title:
         """Opens a title for reading, by its path as in HTTP: "/films/one.ts"."""
         return Title(self.open_title(path))
+
+    def stream(
+        self, title: Title, *, first: int = 0, rate: int | None = None, burst: int = 0, room: int = 0
+    ) -> Stream:
+        """Has a title sent at a rate, from the byte `first` on. The title can be closed meanwhile.
+
+        `rate`: bits per second; by default the title's own, which may vary with its content.
+        `burst`: bytes that come at once at the beginning, if the rate is constant.
+        `room`: bytes of the ring, how far the program may be behind; by default the burst and half a second.
+        """
+        return Stream(self, title, first=first, rate=rate, burst=burst, room=room)
+
+    def create(self, path: str, *, length: int | None = None, replace: str = "titles") -> Writer:
+        """Begins to write a title, which has no name before `Writer.publish`.
+
+        `length`: its bytes, for which space and quota are claimed at once.
+        `replace`: what may have the name: "titles" (one is replaced, if there is one), "nothing" or "existing".
+        """
+        return Writer(self, path, length=length, replace=replace)
+
+    def record(self, path: str, rate: int, *, replace: str = "titles", room: int = 0) -> Recording:
+        """Begins to write a title at a rate in bits per second. However it ends, it becomes a title.
+
+        `room`: bytes of the ring, how far the server may be behind; by default half a second.
+        """
+        return Recording(self, path, rate, replace=replace, room=room)
 
     def __enter__(self) -> Client:
         return self
@@ -89,32 +130,28 @@ class TitleFile(io.RawIOBase):
         self._title = title
         self._at = 0
 
-    def _check(self) -> None:
-        if self.closed:
-            raise ValueError("I/O operation on closed file")
-
     def readable(self) -> bool:
-        self._check()
+        _check(self)
         return True
 
     def seekable(self) -> bool:
-        self._check()
+        _check(self)
         return True
 
     def readinto(self, buffer) -> int:
-        self._check()
+        _check(self)
         count = self._title.read_into(buffer, self._at)
         self._at += count
         return count
 
     def readall(self) -> bytes:
-        self._check()
+        _check(self)
         data = self._title.read(self._at, max(self._title.length - self._at, 0))
         self._at += len(data)
         return data
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self._check()
+        _check(self)
         bases = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._title.length}
         if whence not in bases:
             raise ValueError(f"whence {whence} is not supported")
@@ -125,8 +162,98 @@ class TitleFile(io.RawIOBase):
         return at
 
     def tell(self) -> int:
-        self._check()
+        _check(self)
         return self._at
+
+
+class Stream(_native.Stream):
+    """A title that comes at a rate. One thread at a time uses it."""
+
+    def file(self, buffer_size: int = PIECE) -> io.BufferedReader | StreamFile:
+        """A file object that reads the stream; unbuffered with a `buffer_size` of 0."""
+        raw = StreamFile(self)
+        return io.BufferedReader(raw, buffer_size) if buffer_size else raw
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class StreamFile(io.RawIOBase):
+    """A stream as a raw file: a read waits for bytes. To close it leaves the stream open."""
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+
+    def readable(self) -> bool:
+        _check(self)
+        return True
+
+    def readinto(self, buffer) -> int:
+        _check(self)
+        return self._stream.read_into(buffer)
+
+
+class Writer(_native.Writer):
+    """A title that is written. As a context it is published at the end, and dropped after an exception."""
+
+    def file(self, buffer_size: int = PIECE) -> io.BufferedWriter | WriterFile:
+        """A file object that writes the title; unbuffered with a `buffer_size` of 0."""
+        raw = WriterFile(self)
+        return io.BufferedWriter(raw, buffer_size) if buffer_size else raw
+
+    def __enter__(self) -> Writer:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self.publish()
+        else:
+            self.close()
+
+
+class Recording(_native.Recording):
+    """A title that is written at a rate. As a context it is finished at the end. One thread at a time uses it."""
+
+    def file(self, buffer_size: int = PIECE) -> io.BufferedWriter | WriterFile:
+        """A file object that writes the title; unbuffered with a `buffer_size` of 0."""
+        raw = WriterFile(self)
+        return io.BufferedWriter(raw, buffer_size) if buffer_size else raw
+
+    def __enter__(self) -> Recording:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self.finish()
+        else:
+            self.close()
+
+
+class WriterFile(io.RawIOBase):
+    """A writer or a recording as a raw file. To close it leaves them open."""
+
+    def __init__(self, writer: Writer | Recording) -> None:
+        self._writer = writer
+
+    def writable(self) -> bool:
+        _check(self)
+        return True
+
+    def write(self, data) -> int:
+        _check(self)
+        return self._writer.write(data)
+
+    def tell(self) -> int:
+        _check(self)
+        return self._writer.length
+
+
+def _check(file: io.RawIOBase) -> None:
+    if file.closed:
+        raise ValueError("I/O operation on closed file")
 
 
 class _Mapped(mmap.mmap):

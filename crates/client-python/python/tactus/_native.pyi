@@ -16,6 +16,8 @@ class Client:
         """The facts about a title or a directory."""
     def list(self, path: str = "/") -> list[Entry]:
         """The names in a directory, sorted."""
+    def remove(self, path: str) -> None:
+        """Removes a title."""
     def submit(self, title: Title, offset: int, length: int, at: int = 0) -> int:
         """Submits a read, and returns its number. The completion comes from `poll` or `wait`.
 
@@ -64,6 +66,108 @@ class Title:
         """Has the title read into memory, and returns its memory file."""
     def close(self) -> None:
         """Closes it, when its maps are gone as well."""
+
+class Stream:
+    """A title that comes at a rate. It ends with `close`, or with its last reference."""
+
+    def __new__(
+        cls,
+        client: Client,
+        title: Title,
+        *,
+        first: int = 0,
+        rate: int | None = None,
+        burst: int = 0,
+        room: int = 0,
+    ) -> Stream: ...
+    @property
+    def rate(self) -> int:
+        """The rate in bits per second; the highest one if it varies with the content."""
+    @property
+    def position(self) -> int:
+        """The byte of the title that comes next to the program."""
+    @property
+    def at_end(self) -> bool:
+        """Whether the program has read the title to its end."""
+    def ready(self) -> int:
+        """The number of bytes that can be taken now. Never waits."""
+    def take(self, length: int) -> bytes:
+        """Takes up to `length` bytes that have come: none if none have. Never waits."""
+    def read(self, length: int) -> bytes:
+        """Reads up to `length` bytes, as many as have come.
+
+        Waits for at least one; none come only at the end of the title.
+        """
+    def read_into(self, buffer: Buffer) -> int:
+        """Reads bytes into `buffer`, as many as have come and have room, and returns their number.
+
+        Waits for at least one; none come only at the end of the title.
+        """
+    def seek(self, to: int) -> None:
+        """Goes on at another byte of the title, at once."""
+    def close(self) -> None:
+        """Ends it."""
+
+class Writer:
+    """A title that is written. It has no name before `publish`; closed before, nothing of it is left."""
+
+    def __new__(
+        cls, client: Client, path: str, *, length: int | None = None, replace: str = "titles"
+    ) -> Writer: ...
+    @property
+    def length(self) -> int:
+        """The number of bytes written so far."""
+    def write(self, data: Buffer) -> int:
+        """Appends all of `data`, and waits until the server has it. Returns its number of bytes."""
+    def sync(self) -> None:
+        """Waits until all bytes so far are on stable storage. They are no title before `publish`."""
+    def publish(self, modified_ns: int | None = None) -> None:
+        """Makes a title of all bytes, and waits until it is on stable storage.
+
+        `modified_ns` is its modification time in nanoseconds since 1970, by default now.
+        """
+    def abort(self) -> None:
+        """Drops all bytes. Their space is free when this returns."""
+    def close(self) -> None:
+        """Drops all bytes, unless they are published, and does not wait for it."""
+
+class Recording:
+    """A title that is written at a rate. However it ends, what was written becomes a title."""
+
+    def __new__(
+        cls, client: Client, path: str, rate: int, *, replace: str = "titles", room: int = 0
+    ) -> Recording: ...
+    @property
+    def rate(self) -> int:
+        """The rate in bits per second."""
+    @property
+    def length(self) -> int:
+        """The number of bytes handed over so far."""
+    @property
+    def durable(self) -> int:
+        """Bytes, from the first one on, that a power failure does not take any more."""
+    @property
+    def overruns(self) -> int:
+        """How often this program was faster than its rate."""
+    @property
+    def underruns(self) -> int:
+        """How often this program was slower than its rate."""
+    def ready(self) -> int:
+        """The number of bytes that can be put now. Never waits."""
+    def put(self, data: Buffer) -> int:
+        """Hands the first bytes of `data` over, as many as there is room for, and returns their number.
+
+        Never waits.
+        """
+    def write(self, data: Buffer) -> int:
+        """Hands all of `data` over, and returns its number of bytes.
+
+        Waits for room: a program that is faster than its rate is held to it.
+        """
+    def finish(self) -> int:
+        """Makes a title of all bytes, and waits until it is on stable storage. Returns its length."""
+    def close(self) -> None:
+        """Lets it go: what was handed over becomes a title, for which this does not wait."""
 
 @final
 class OpenTitle:

@@ -4,8 +4,8 @@
     title = await client.open("/films/one.ts")
     head = await title.read(0, 188)
 
-One descriptor in the event loop serves all reads of a client. Names are looked up by a thread of the loop's executor,
-because the server may have to ask a disk.
+One descriptor in the event loop serves all reads, streams and recordings of a client. Names are looked up by a thread
+of the loop's executor, because the server may have to ask a disk; there a writer waits, too.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import weakref
 from collections import deque
 
 import tactus
 from tactus import PIECE, Completion, Entry, Error, Stat
 
-__all__ = ["Client", "Title", "connect"]
+__all__ = ["Client", "Recording", "Stream", "Title", "Writer", "connect"]
 
 PIECES = 4
 """Pieces of one read that are under way at once."""
@@ -41,11 +42,32 @@ class Client:
         self._loop = loop
         self._reads: dict[int, asyncio.Future[Completion]] = {}
         self._room: list[asyncio.Future[None]] = []
+        self._rings: weakref.WeakSet[Stream | Recording] = weakref.WeakSet()
+        self._news: list[asyncio.Future[None]] = []
         self._is_armed = False
 
     async def open(self, path: str) -> Title:
         """Opens a title for reading."""
         return Title(self, await self._loop.run_in_executor(None, self._client.open, path))
+
+    async def stream(
+        self, title: Title, *, first: int = 0, rate: int | None = None, burst: int = 0, room: int = 0
+    ) -> Stream:
+        """Has a title sent at a rate; as `tactus.Client.stream`."""
+        begin = lambda: self._client.stream(title._title, first=first, rate=rate, burst=burst, room=room)
+        return Stream(self, await self._loop.run_in_executor(None, begin))
+
+    async def create(self, path: str, *, length: int | None = None, replace: str = "titles") -> Writer:
+        """Begins to write a title; as `tactus.Client.create`."""
+        begin = lambda: self._client.create(path, length=length, replace=replace)
+        return Writer(self, await self._loop.run_in_executor(None, begin))
+
+    async def record(
+        self, path: str, rate: int, *, replace: str = "titles", room: int = 0
+    ) -> Recording:
+        """Begins to write a title at a rate in bits per second; as `tactus.Client.record`."""
+        begin = lambda: self._client.record(path, rate, replace=replace, room=room)
+        return Recording(self, await self._loop.run_in_executor(None, begin))
 
     async def stat(self, path: str) -> Stat:
         """The facts about a title or a directory."""
@@ -58,9 +80,10 @@ class Client:
     def close(self) -> None:
         """Ends the connection; reads under way are cancelled."""
         self._disarm()
-        for waiting in [*self._reads.values(), *self._room]:
+        for waiting in [*self._reads.values(), *self._room, *self._news]:
             waiting.cancel()
         self._reads.clear()
+        self._news.clear()
         self._client.close()
 
     async def __aenter__(self) -> Client:
@@ -86,25 +109,44 @@ class Client:
         self._arm()
         return await read
 
+    async def _ring_news(self) -> None:
+        """Waits until a ring has something new, or may have."""
+        news = self._loop.create_future()
+        self._news.append(news)
+        self._arm()
+        await news
+
+    def _look(self) -> None:
+        """Looks into all rings, so that only what is new from here on wakes the loop. Those that wait look again."""
+        for ring in self._rings:
+            ring._look()
+        for news in self._news:
+            if not news.done():
+                news.set_result(None)
+        self._news.clear()
+
     def _arm(self) -> None:
         """Takes completions until there are none, then waits for the descriptor."""
         if self._is_armed:
             return
-        while self._reads:
+        while self._reads or self._news:
             self._take()
             try:
-                if not self._reads:
+                if not self._reads and not self._news:
                     return
                 if self._client.arm():
                     self._loop.add_reader(self._client.fileno(), self._wake)
                     self._is_armed = True
                     return
+                self._look()
             except Error as error:
                 # The server has gone, and all completions were taken.
                 for read in self._reads.values():
                     if not read.done():
                         read.set_exception(error)
                 self._reads.clear()
+                # Each finds out for itself.
+                self._look()
 
     def _disarm(self) -> None:
         if self._is_armed:
@@ -114,6 +156,7 @@ class Client:
 
     def _wake(self) -> None:
         self._disarm()
+        self._look()
         self._arm()
 
     def _take(self) -> None:
@@ -175,3 +218,157 @@ class Title:
     def close(self) -> None:
         """Closes it, when its reads under way have ended."""
         self._title.close()
+
+
+class Stream:
+    """A title that comes at a rate, for a client of asyncio. One task at a time reads it."""
+
+    def __init__(self, client: Client, stream: tactus.Stream) -> None:
+        self._client = client
+        self._stream = stream
+        client._rings.add(self)
+
+    @property
+    def rate(self) -> int:
+        """The rate in bits per second; the highest one if it varies with the content."""
+        return self._stream.rate
+
+    @property
+    def position(self) -> int:
+        """The byte of the title that comes next to the program."""
+        return self._stream.position
+
+    @property
+    def at_end(self) -> bool:
+        """Whether the program has read the title to its end."""
+        return self._stream.at_end
+
+    async def read(self, length: int = PIECE) -> bytes:
+        """Reads up to `length` bytes, as many as have come. Waits for at least one; none come only at the end."""
+        while not (data := self._stream.take(length)) and length and not self._stream.at_end:
+            await self._client._ring_news()
+        return data
+
+    async def seek(self, to: int) -> None:
+        """Goes on at another byte of the title, at once."""
+        await self._client._loop.run_in_executor(None, self._stream.seek, to)
+
+    def __aiter__(self) -> Stream:
+        return self
+
+    async def __anext__(self) -> bytes:
+        if data := await self.read():
+            return data
+        raise StopAsyncIteration
+
+    def close(self) -> None:
+        """Ends it."""
+        self._stream.close()
+
+    async def __aenter__(self) -> Stream:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.close()
+
+    def _look(self) -> None:
+        try:
+            self._stream.ready()
+        except (Error, ValueError):
+            pass  # Who reads it is told.
+
+
+class Recording:
+    """A title that is written at a rate, for a client of asyncio. One task at a time writes it."""
+
+    def __init__(self, client: Client, recording: tactus.Recording) -> None:
+        self._client = client
+        self._recording = recording
+        client._rings.add(self)
+
+    @property
+    def rate(self) -> int:
+        """The rate in bits per second."""
+        return self._recording.rate
+
+    @property
+    def length(self) -> int:
+        """The number of bytes handed over so far."""
+        return self._recording.length
+
+    @property
+    def durable(self) -> int:
+        """Bytes, from the first one on, that a power failure does not take any more."""
+        return self._recording.durable
+
+    async def write(self, data: bytes | bytearray | memoryview) -> int:
+        """Hands all of `data` over, and returns its number of bytes. Waits for room."""
+        rest = memoryview(data).cast("B")
+        length = len(rest)
+        while rest:
+            done = self._recording.put(rest)
+            rest = rest[done:]
+            if not done:
+                await self._client._ring_news()
+        return length
+
+    async def finish(self) -> int:
+        """Makes a title of all bytes, and waits until it is on stable storage. Returns its length."""
+        return await self._client._loop.run_in_executor(None, self._recording.finish)
+
+    def close(self) -> None:
+        """Lets it go: what was handed over becomes a title, for which this does not wait."""
+        self._recording.close()
+
+    async def __aenter__(self) -> Recording:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            await self.finish()
+        else:
+            self.close()
+
+    def _look(self) -> None:
+        try:
+            self._recording.ready()
+        except (Error, ValueError):
+            pass  # Who writes it is told.
+
+
+class Writer:
+    """A title that is written, for a client of asyncio."""
+
+    def __init__(self, client: Client, writer: tactus.Writer) -> None:
+        self._client = client
+        self._writer = writer
+
+    @property
+    def length(self) -> int:
+        """The number of bytes written so far."""
+        return self._writer.length
+
+    async def write(self, data: bytes | bytearray | memoryview) -> int:
+        """Appends all of `data`, and waits until the server has it. Returns its number of bytes."""
+        return await self._client._loop.run_in_executor(None, self._writer.write, data)
+
+    async def sync(self) -> None:
+        """Waits until all bytes so far are on stable storage."""
+        await self._client._loop.run_in_executor(None, self._writer.sync)
+
+    async def publish(self, modified_ns: int | None = None) -> None:
+        """Makes a title of all bytes, and waits until it is on stable storage."""
+        await self._client._loop.run_in_executor(None, self._writer.publish, modified_ns)
+
+    def close(self) -> None:
+        """Drops all bytes, unless they are published."""
+        self._writer.close()
+
+    async def __aenter__(self) -> Writer:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            await self.publish()
+        else:
+            self.close()

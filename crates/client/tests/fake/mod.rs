@@ -416,6 +416,10 @@ impl Engine {
             self.control.built.grow(request.offset.0)?;
         } else if request.operation == Operation::Write {
             let mut written = self.control.written.lock().unwrap();
+            if request.offset.0 == 0 {
+                // Another title.
+                written.clear();
+            }
             assert_eq!(request.offset.0, written.len() as u64, "in order");
             let mut bytes = vec![0; request.len as usize];
             self.data.copy_out(request.at, &mut bytes);
