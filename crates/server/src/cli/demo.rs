@@ -5,12 +5,17 @@
 //! out.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::Context;
+use tactus_client::{Client, Options};
 use tactus_config::{Config, address};
+use tactus_control::socket_file::UnixSocket;
 use tactus_core::units::Nanos;
 use tactus_http as http;
+use tactus_local::settings::{CLIENTS, DATA_MAX, LocalSettings, TITLES_MAX};
+use tactus_media::RESERVED;
 use tactus_media::demo::{self, DemoTitle};
 
 use super::{Failure, console, serve};
@@ -84,6 +89,8 @@ impl Demo {
         if let Some(admin) = self.admin {
             config.admin.address = admin;
         }
+        config.local = local(&dir);
+        let socket = config.local.as_ref().map(|local| local.socket.path.clone());
         let token = match self.uploads.as_str() {
             "yes" => {
                 let own = serve::allow_uploads(&mut config)?;
@@ -96,7 +103,7 @@ impl Demo {
             if let Some(&http) = served.http.first() {
                 let rtsp = served.rtsp.first().copied();
                 let program = console::program();
-                let places = Endpoints { http, rtsp, admin: served.admin, token, program };
+                let places = Endpoints { http, rtsp, admin: served.admin, socket, token, program };
                 console::greeting(invitation(&titles, &places));
             }
         })
@@ -131,6 +138,8 @@ struct Endpoints {
     http: SocketAddr,
     rtsp: Option<SocketAddr>,
     admin: Option<SocketAddr>,
+    /// The socket for programs of this machine.
+    socket: Option<PathBuf>,
     /// The token for uploads.
     token: Option<String>,
     /// The name of this program in the shell.
@@ -175,8 +184,57 @@ fn invitation(titles: &[DemoTitle], places: &Endpoints) -> String {
         let program = &places.program;
         text += &format!("  TACTUS_TOKEN={token} \\\n    {program} put FILE {base}/\n");
     }
+    if let Some((socket, title)) = places.socket.as_ref().zip(titles.first()) {
+        let (program, socket) = (&places.program, quoted(socket));
+        text += "\nThrough shared memory, by the library for programs of this machine:\n";
+        text += &format!(
+            "  {program} play /{} --socket {socket} \\\n    --device - | ffplay -\n",
+            name(title)
+        );
+    }
     text += "\nCtrl-C ends it.\n";
     text
+}
+
+/// The socket for programs of this machine, in the directory of the titles. None if a path there is
+/// longer than the kernel takes, or another server uses it.
+fn local(dir: &Path) -> Option<LocalSettings> {
+    // A directory of its own: a server locks that of its socket, and its volume's own directory.
+    let own = std::path::absolute(dir).ok()?.join(RESERVED).join("local");
+    let path = own.join("socket");
+    if path.as_os_str().len() > SOCKET_PATH_MAX || is_in_use(&path) {
+        return None;
+    }
+    std::fs::create_dir_all(own).ok()?;
+    let socket = UnixSocket { path, mode: 0o600, owner: None, group: None };
+    Some(LocalSettings {
+        socket,
+        clients: CLIENTS,
+        data_max: DATA_MAX,
+        titles_max: TITLES_MAX,
+        users: vec![],
+        groups: vec![],
+        writing: None,
+    })
+}
+
+/// Whether a server listens there.
+fn is_in_use(socket: &Path) -> bool {
+    let options = Options { patience: Some(Duration::from_secs(1)), ..Options::default() };
+    match Client::connect_with(socket, &options) {
+        Ok(_) => true,
+        Err(error) => ![libc::ENOENT, libc::ECONNREFUSED].contains(&error.errno()),
+    }
+}
+
+/// Most bytes of a path: `sun_path` of unix(7) has 108, with the zero at its end.
+const SOCKET_PATH_MAX: usize = 107;
+
+/// A path as a word of the shell.
+fn quoted(path: &Path) -> String {
+    let text = path.display().to_string();
+    let is_plain = |character: char| character.is_alphanumeric() || "/._-".contains(character);
+    if text.chars().all(is_plain) { text } else { format!("'{}'", text.replace('\'', r"'\''")) }
 }
 
 /// The loopback address for an address that means all interfaces.
@@ -203,6 +261,7 @@ mod tests {
             http: "0.0.0.0:8080".parse().unwrap(),
             rtsp: rtsp.then_some(RTSP),
             admin: "127.0.0.1:9464".parse().ok(),
+            socket: rtsp.then(|| "/tmp/a b/local.sock".into()),
             token: token.then(|| "secret".to_owned()),
             program: "target/first/tactus".to_owned(),
         };
@@ -219,6 +278,8 @@ mod tests {
             "  vlc http://127.0.0.1:8080/a.ts",
             "  ffplay rtsp://127.0.0.1:8554/a.ts",
             "    target/first/tactus put FILE http://127.0.0.1:8080/",
+            "  target/first/tactus play /a.ts --socket '/tmp/a b/local.sock' \\",
+            "    --device - | ffplay -",
         ] {
             assert!(text.lines().any(|found| found == line), "{line} is not in {text}");
         }
@@ -229,7 +290,12 @@ mod tests {
     #[test]
     fn n01_the_invitation_omits_services_that_are_off() {
         let text = text(false, false);
-        assert!(!text.contains("rtsp:") && !text.contains("TOKEN") && !text.contains("upload"));
+        assert!(
+            !text.contains("play /")
+                && !text.contains("rtsp:")
+                && !text.contains("TOKEN")
+                && !text.contains("upload")
+        );
         assert!(text.contains("\n  http://127.0.0.1:8080/\n"), "{text}");
         assert_eq!(address_or_off("off"), Ok(None));
         assert!(address_or_off("here").is_err());

@@ -1,16 +1,20 @@
-//! `tactus play`: plays a title of sound on a sound device of this machine.
+//! `tactus play`: plays a title of sound on a sound device of this machine, or writes any title to
+//! standard output at its rate.
 //!
 //! Promise: the device gets each sample of the title once and in order. What the server sends is
-//! buffered for a second. A device that ran empty is counted, with the cause.
+//! buffered for a second. A device that ran empty is counted, with the cause. From a server on this
+//! machine the title comes at a rate that the server has promised, through shared memory.
 
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
+use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use rustix::fs::{MemfdFlags, memfd_create};
-use tactus_core::units::{Nanos, WallTime};
+use tactus_client::{Client, StreamOptions, Title};
+use tactus_core::units::{BitRate, Nanos, WallTime};
 use tactus_media::wave::{Samples, Wave, WaveFault};
 use tactus_notation::units;
 use tactus_playout::channel::ScheduledTime;
@@ -26,15 +30,25 @@ use super::{Failure, console, get};
   tactus play http://127.0.0.1:8080/concert.wav
   tactus play http://127.0.0.1:8080/concert.wav --device hw:1 --at 20:00
   tactus play http://127.0.0.1:8080/concert.wav --device 'file:FILE=out.raw,FORMAT=raw'
+  tactus play /concert.wav                             from a server on this machine
+  tactus play /film.ts --device - | ffplay -           any title, at its own rate
 
-DEVICE is a name of ALSA; `aplay -L` lists them. Several of these commands with one --at begin
-together.
+DEVICE is a name of ALSA; `aplay -L` lists them. With - the bytes of a title of any kind go to
+standard output. Several of these commands with one --at begin together.
+
+A path instead of a URL is a title of a server on this machine: its bytes come through shared
+memory at a rate that the server has promised. The server needs [local] in its configuration, and
+this user must be admitted there.
 
 Exit codes: 0 played to its end; 1 failed; 2 wrong arguments; 3 the server has no room.")]
 pub(super) struct Play {
-    /// What to play, like http://127.0.0.1:8080/concert.wav
-    url: String,
-    /// The sound device
+    /// What to play, like http://127.0.0.1:8080/concert.wav or /concert.wav
+    #[arg(value_name = "URL|PATH")]
+    title: String,
+    /// The socket of a server on this machine: [local] path of its configuration
+    #[arg(long, value_name = "PATH", default_value = "/run/tactus/local.sock")]
+    socket: PathBuf,
+    /// The sound device; - is standard output
     #[arg(short, long, value_name = "DEVICE", default_value = "default")]
     device: String,
     /// When it begins, like 20:00 or 2026-11-22T20:00:00Z [default: at once]
@@ -67,7 +81,6 @@ struct Underruns {
 
 impl Play {
     pub(super) fn run(self) -> Result<(), Failure> {
-        let url = Url::parse(&self.url).map_err(Failure::usage)?;
         if !(1..=10_000_000_000).contains(&self.latency.0) {
             return Err(Failure::usage("--latency is more than 0 and at most 10 s"));
         }
@@ -75,28 +88,91 @@ impl Play {
             Some(None) => return Err(Failure::usage("--at has passed; write a later time")),
             begin => begin.flatten(),
         };
+        if self.title.starts_with('/') { self.play_local(begin) } else { self.play_url(begin) }
+    }
+
+    fn play_url(&self, begin: Option<WallTime>) -> Result<(), Failure> {
+        let url = Url::parse(&self.title).map_err(Failure::usage)?;
         let response = client::fetch("GET", &url, &[]).map_err(anyhow::Error::from)?;
         if response.status != 200 {
             return Err(get::refused(response));
         }
         let len = response.len.context("the server does not tell the length of the title")?;
         let mut body = response.body;
+        if self.device == STANDARD_OUTPUT {
+            return write_out(body, begin);
+        }
         let mut head = vec![];
         body.by_ref().take(HEAD_MAX.min(len)).read_to_end(&mut head).context("no header")?;
-        let samples = samples(&head, len)
-            .map_err(|fault| anyhow::anyhow!("{url}: {fault}", url = self.url))?;
-        let Samples { bytes, channels, width, rate } = samples;
+        let samples = self.samples(&head, len)?;
+        let mut rest = std::io::Cursor::new(head).chain(body);
+        std::io::copy(&mut rest.by_ref().take(samples.bytes.start), &mut std::io::sink())
+            .context("no header")?;
+        self.play(&samples, rest, begin)
+    }
+
+    /// Plays a title of a server on this machine, at a rate that the server has promised.
+    fn play_local(&self, begin: Option<WallTime>) -> Result<(), Failure> {
+        let server = Client::connect(&self.socket).with_context(|| {
+            let socket = self.socket.display();
+            format!("cannot connect to a server at {socket}; see [local] in its configuration")
+        })?;
+        let title = server.open(&self.title).with_context(|| self.title.clone())?;
+        let is_written = self.device == STANDARD_OUTPUT;
+        if is_written && title.rate().is_some() {
+            let stream = self.stream(&server, &title, StreamOptions::default())?;
+            return write_out(stream, begin);
+        }
+        let mut head = vec![0; HEAD_MAX.min(title.len()) as usize];
+        let read = title.read_at(0, &mut head).context("no header")?;
+        let samples = self.samples(&head[..read], title.len())?;
+        let rate = frame_of(&samples) as u64 * u64::from(samples.rate);
+        let first = if is_written { 0 } else { samples.bytes.start };
+        // A second comes at once: so much the clock of the device may differ from the server's.
+        let options =
+            StreamOptions { first, rate: Some(BitRate(8 * rate)), burst: rate, room: 2 * rate };
+        let stream = self.stream(&server, &title, options)?;
+        if is_written {
+            return write_out(stream, begin);
+        }
+        self.play(&samples, stream, begin)
+    }
+
+    fn stream(
+        &self,
+        server: &Client,
+        title: &Title,
+        options: StreamOptions,
+    ) -> Result<tactus_client::Stream, Failure> {
+        server.stream(title, &options).map_err(|error| match error.errno() {
+            libc::EBUSY | libc::ENOSPC => {
+                Failure::NoRoom(format!("the server has no room now: {}", error.message()))
+            }
+            _ => anyhow::Error::from(error).context(self.title.clone()).into(),
+        })
+    }
+
+    fn samples(&self, head: &[u8], len: u64) -> Result<Samples, Failure> {
+        let title = &self.title;
+        samples(head, len).map_err(|fault| anyhow::anyhow!("{title}: {fault}").into())
+    }
+
+    /// Plays `samples`, whose bytes come next from `rest`.
+    fn play(
+        &self,
+        samples: &Samples,
+        rest: impl Read + Send + 'static,
+        begin: Option<WallTime>,
+    ) -> Result<(), Failure> {
+        let Samples { ref bytes, channels, width, rate } = *samples;
         let format = SampleFormat { channels, width, rate };
         let mut device =
             SoundDevice::open(&self.device, format, self.latency).map_err(anyhow::Error::from)?;
-        let frame = usize::from(channels) * usize::from(width);
+        let frame = frame_of(samples);
         let piece = frame * (rate / PIECES).max(1) as usize;
         let (give, take) = sync_channel(BUFFERED);
-        let mut rest = std::io::Cursor::new(head).chain(body);
-        std::io::copy(&mut rest.by_ref().take(bytes.start), &mut std::io::sink())
-            .context("no header")?;
-        let reader =
-            std::thread::spawn(move || read(rest.take(bytes.end - bytes.start), piece, &give));
+        let len = bytes.end - bytes.start;
+        let reader = std::thread::spawn(move || read(rest.take(len), piece, &give));
         if let Some(begin) = begin {
             wait_until(begin);
         }
@@ -122,6 +198,27 @@ impl Play {
         Ok(())
     }
 }
+
+/// Bytes of one sample of all channels.
+fn frame_of(samples: &Samples) -> usize {
+    usize::from(samples.channels) * usize::from(samples.width)
+}
+
+/// Writes a title to standard output. A reader that has left is an end like any other.
+fn write_out(mut title: impl Read, begin: Option<WallTime>) -> Result<(), Failure> {
+    if let Some(begin) = begin {
+        wait_until(begin);
+    }
+    match std::io::copy(&mut title, &mut std::io::stdout().lock()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            Err(anyhow::Error::from(error).context("the title ended early").into())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The device that is standard output.
+const STANDARD_OUTPUT: &str = "-";
 
 /// The samples of a title of `len` bytes that begins with `head`.
 fn samples(head: &[u8], len: u64) -> Result<Samples, WaveFault> {

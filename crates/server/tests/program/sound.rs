@@ -39,6 +39,32 @@ fn title(path: &Path) -> Vec<u8> {
     data.chunks(3).flat_map(|sample| sample.iter().rev()).copied().collect()
 }
 
+/// A server on the same machine needs no URL: its bytes come through shared memory.
+fn plays_by_the_local_library(dir: &Path, sent: &[u8]) {
+    let played = dir.join("played-locally.raw");
+    let device = format!("file:FILE={},FORMAT=raw", played.display());
+    let socket = dir.join("local.sock");
+    let play = |title: &str, device: &str, socket: &Path| {
+        let mut play = Command::new(TACTUS);
+        play.args(["play", title, "--device", device, "--socket"]).arg(socket);
+        let done = play.output().expect("it runs");
+        (done.status.code(), done.stdout, String::from_utf8_lossy(&done.stderr).into_owned())
+    };
+    let (code, _, told) = play("/noise.wav", &device, &socket);
+    assert!(code == Some(0) && told.contains("2.000 s of sound"), "{told}");
+    let played = fs::read(played).expect("what was played");
+    assert!(played.chunks(3).flat_map(|sample| sample.iter().rev()).eq(sent), "{told}");
+    let (code, bytes, told) = play("/noise.wav", "-", &socket);
+    let title = fs::read(dir.join("titles/noise.wav")).expect("the title");
+    assert!(code == Some(0) && bytes == title, "{} bytes: {told}", bytes.len());
+    for (title, socket, said) in
+        [("/none.wav", &*socket, "no title"), ("/noise.wav", &dir.join("none.sock"), "see [local]")]
+    {
+        let (code, _, told) = play(title, "null", socket);
+        assert!(code == Some(1) && told.contains(said), "{told}");
+    }
+}
+
 #[test]
 fn a_device_ffmpeg_and_gstreamer_get_each_sample_of_a_title() {
     let _turn = turn();
@@ -49,7 +75,8 @@ fn a_device_ffmpeg_and_gstreamer_get_each_sample_of_a_title() {
     let sent = title(&titles.join("noise.wav"));
     let config = dir.path().join("tactus.toml");
     let text = format!(
-        "[http]\naddress = \"127.0.0.1:0\"\n[admin]\naddress = \"off\"\non_http = true\n\
+        "[local]\npath = \"local.sock\"\nclients_max = 1\n\
+         [http]\naddress = \"127.0.0.1:0\"\n[admin]\naddress = \"off\"\non_http = true\n\
          [memory]\narena = \"32 MiB\"\n[[volume]]\npath = \"{}\"\n\
          [[channel]]\nname = \"hall\"\ntitle = \"/noise.wav\"\nto = \"rtp://127.0.0.1:{}\"\n\
          format = \"aes67\"\n",
@@ -95,6 +122,7 @@ fn a_device_ffmpeg_and_gstreamer_get_each_sample_of_a_title() {
     };
     let played = fs::read(played).expect("what was played");
     assert!(swapped(&played) == sent, "{} bytes: {told}", played.len());
+    plays_by_the_local_library(dir.path(), &sent);
     for (title, device, said) in [("none.wav", "null", "no title"), ("noise.wav", "gone", "gone")] {
         let url = format!("http://{http}/{title}");
         let mut play = Command::new(TACTUS);

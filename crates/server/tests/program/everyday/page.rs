@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::process::Command;
 use std::time::Instant;
 
 use tactus_testkit::programs::installed;
@@ -51,9 +52,22 @@ fn browse(server: &Server, page: &str, token: &str) -> HashMap<String, String> {
     said.out.lines().filter_map(pair).collect()
 }
 
+/// The line of the output that plays a title by the library for programs, without the player.
+fn plays_by_the_local_library(server: &Server) {
+    let at = server.said.iter().position(|line| line.contains(" play /"));
+    let at = at.expect("the output has a line that plays a title by the library");
+    let [first, second] = [&server.said[at], &server.said[at + 1]].map(|line| line.trim());
+    let line = format!("{}{second}", first.trim_end_matches('\\'));
+    let line = line.strip_suffix("ffplay -").expect("a player").to_owned() + "head -c 200000";
+    let played = Command::new("sh").args(["-c", &line]).output().expect("a shell").stdout;
+    let bytes = server.stored("tactus-demo.ts").expect("the title");
+    assert!(played == bytes[..200_000], "{} bytes by: {line}", played.len());
+}
+
 #[test]
 fn n02_w09_the_page_sorts_filters_takes_dropped_files_and_plays_mp4_and_ts() {
     let (server, page, token) = demo();
+    plays_by_the_local_library(&server);
     let told = browse(&server, &page, &token);
     let is = |name: &str, value: &str| {
         assert_eq!(told.get(name).map(String::as_str), Some(value), "{name}: {told:?}");
