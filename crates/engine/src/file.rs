@@ -241,17 +241,18 @@ impl FileServer {
         let handle = pending.request.handle;
         let block_size = self.volumes[usize::from(volume.0)].parts.block;
         let block = pending.next().0 / block_size.0;
-        let origin = entry.client.handles[handle as usize].as_ref().map(|open| open.origin.title);
-        let title = origin.expect("a handle is open while requests are under way");
+        let open = entry.client.handles[handle as usize].as_ref();
+        let origin = &open.expect("a handle is open while requests are under way").origin;
+        let (title, len) = (origin.title, len_of(origin, block, block_size));
         let mut returned = None;
         match result {
             Ok(lease) => {
                 pending.progress = Progress::Going;
-                let held = ClientLease { volume, title, block, lease };
+                let held = ClientLease { volume, title, block, len, lease };
                 if pending.is_promised {
                     let before = entry.promised[at].replace(held);
                     assert!(before.is_none(), "a read has one block at a time");
-                } else if entry.is_ended || entry.held(volume, title, block).is_some() {
+                } else if entry.is_ended || entry.held(volume, title, block, len).is_some() {
                     returned = Some(held);
                 } else {
                     if entry.held.len() == HELD_MAX {
@@ -397,9 +398,12 @@ impl FileServer {
             let volume = &mut self.volumes[usize::from(origin.volume.0)];
             let block_size = volume.parts.block;
             let block = pending.next().0 / block_size.0;
+            let len = len_of(origin, block, block_size);
             let held = match pending.is_promised {
                 true => entry.promised[at].as_ref(),
-                false => entry.held(origin.volume, origin.title, block).map(|at| &entry.held[at]),
+                false => {
+                    entry.held(origin.volume, origin.title, block, len).map(|at| &entry.held[at])
+                }
             };
             let Some(ClientLease { lease, .. }) = held else {
                 let mut want = want_of(origin, block, block_size, Self::token(index, at));
@@ -501,6 +505,11 @@ impl FileServer {
     }
 }
 
+/// The number of bytes of a block that the title had when it was opened.
+fn len_of(origin: &Origin, block: u64, block_size: Bytes) -> u32 {
+    (origin.len.0 - block * block_size.0).min(block_size.0) as u32
+}
+
 fn want_of(origin: &Origin, block: u64, block_size: Bytes, token: u32) -> BlockRequest {
     let offset = block * block_size.0;
     BlockRequest {
@@ -508,7 +517,7 @@ fn want_of(origin: &Origin, block: u64, block_size: Bytes, token: u32) -> BlockR
         title: origin.title,
         block,
         file: origin.file,
-        len: (origin.len.0 - offset).min(block_size.0) as u32,
+        len: len_of(origin, block, block_size),
         sum: origin.sums.as_ref().map(|sums| sums.of_block(Bytes(offset), block_size)),
         deadline: MonoTime(u64::MAX),
         position: origin.position + offset,

@@ -48,6 +48,8 @@ pub(super) struct ClientLease {
     pub(super) volume: VolumeId,
     pub(super) title: TitleId,
     pub(super) block: u64,
+    /// Bytes of the block that were wanted: a title that grows has more of them later.
+    pub(super) len: u32,
     pub(super) lease: Lease,
 }
 
@@ -192,10 +194,17 @@ impl Entry {
         }
     }
 
-    /// A block that is kept for it.
-    pub(super) fn held(&self, volume: VolumeId, title: TitleId, block: u64) -> Option<usize> {
-        let is_it =
-            |held: &ClientLease| (held.volume, held.title, held.block) == (volume, title, block);
+    /// A block that is kept for it, with at least `len` bytes.
+    pub(super) fn held(
+        &self,
+        volume: VolumeId,
+        title: TitleId,
+        block: u64,
+        len: u32,
+    ) -> Option<usize> {
+        let is_it = |held: &ClientLease| {
+            (held.volume, held.title, held.block) == (volume, title, block) && held.len >= len
+        };
         self.held.iter().position(is_it)
     }
 }

@@ -126,6 +126,11 @@ impl Fixture {
     }
 
     pub(crate) fn open(&mut self, client: ClientId, handle: u32) {
+        self.open_grown(client, handle, TITLE_LEN);
+    }
+
+    /// The same, of a title that has grown to `len` bytes.
+    pub(crate) fn open_grown(&mut self, client: ClientId, handle: u32, len: u64) {
         let title = title_of(handle);
         let origin = Origin {
             volume: VolumeId(title.0 as u16),
@@ -133,7 +138,7 @@ impl Fixture {
             file: FileHandle(title.0 as i32),
             sent_file: FileHandle(title.0 as i32),
             position: 0,
-            len: Bytes(TITLE_LEN),
+            len: Bytes(len),
             sums: None,
         };
         self.command(LocalCommand::Open { client, handle, origin });

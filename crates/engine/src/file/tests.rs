@@ -181,3 +181,26 @@ fn a_request_that_overtakes_the_opening_of_its_title_is_answered_by_its_bytes() 
         assert_eq!((answer.token, answer.result), (9, Err(9)));
     }
 }
+
+/// The block in which a growing title has ended stays leased, and has fewer bytes than the title
+/// has there later.
+#[test]
+fn a_title_that_has_grown_is_read_to_its_new_end() {
+    for handle in 0..2 {
+        let mut fixture = Fixture::new();
+        let mut program = fixture.attach(0);
+        for len in [1000, 2000, 3001] {
+            fixture.open_grown(program.id, handle, len);
+            let read = [len, 2 | u64::from(handle) << 32, 0, 5000, 0, 0, 0, 0];
+            assert_eq!(program.requests.push(&read), Ok(true));
+            let popped = |_: &Fixture| program.answers.pop().expect("an honest server");
+            let answer = Answer::decode(&fixture.run(20, popped));
+            assert_eq!((answer.token, answer.result), (len, Ok(len as u32)));
+            let mut bytes = vec![0; len as usize];
+            program.data.copy_out(0, &mut bytes);
+            let title = TitleId(u64::from(handle));
+            assert!((0..).zip(bytes).all(|(at, found)| found == byte(title, at)), "{len}");
+            fixture.close(program.id, handle);
+        }
+    }
+}
