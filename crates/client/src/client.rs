@@ -337,7 +337,7 @@ impl Client {
         request: WriteRequest<'_>,
         destination: Destination,
     ) -> Result<Token> {
-        let WriteRequest { writer, operation, buffer, len, modified } = request;
+        let WriteRequest { writer, operation, buffer, len, value } = request;
         let connection = &self.connection;
         let has_bytes = buffer.as_ref().map_or(0, |buffer| buffer.len()) >= len;
         if !writer.belongs_to(connection)
@@ -346,12 +346,12 @@ impl Client {
             let message = "the writer or the buffer belongs to another client";
             return Err(Error::new(Errno::INVAL, message));
         }
-        if !has_bytes || modified < 0 {
+        if !has_bytes || value < 0 {
             let message = "the buffer has fewer bytes than the request, or the time is before 1970";
             return Err(Error::new(Errno::INVAL, message));
         }
         let extent = buffer.map_or(Extent::NONE, Buffer::into_extent);
-        let part = Part { operation, extent, len: len as u32, value: modified as u64 };
+        let part = Part { operation, extent, len: len as u32, value: value as u64 };
         let mut state = connection.state();
         let token = writer.submit(&mut state, part, destination);
         connection.release(state);

@@ -45,7 +45,8 @@ impl<'a> ReadRequest<'a> {
     }
 }
 
-/// A request of a [`Writer`]: bytes, or what becomes of the bytes so far.
+/// A request of a [`Writer`] or of a [`MemoryWriter`](crate::MemoryWriter): bytes, or what becomes
+/// of the bytes so far.
 #[derive(Debug)]
 #[must_use = "a request does nothing until it is submitted"]
 pub struct WriteRequest<'a> {
@@ -54,8 +55,8 @@ pub struct WriteRequest<'a> {
     /// `None` for a request without bytes.
     pub(crate) buffer: Option<Buffer>,
     pub(crate) len: usize,
-    /// The modification time of a title that is published.
-    pub(crate) modified: i64,
+    /// The modification time of a title that is published, or a number of bytes of one in memory.
+    pub(crate) value: i64,
 }
 
 impl<'a> WriteRequest<'a> {
@@ -63,7 +64,7 @@ impl<'a> WriteRequest<'a> {
     /// be used again then.
     pub fn new(writer: &'a Writer, buffer: Buffer) -> Self {
         let len = buffer.len();
-        Self { writer, operation: Operation::Write, buffer: Some(buffer), len, modified: 0 }
+        Self { writer, operation: Operation::Write, buffer: Some(buffer), len, value: 0 }
     }
 
     /// The same with the first `len` bytes of the buffer.
@@ -73,7 +74,13 @@ impl<'a> WriteRequest<'a> {
 
     /// Makes all bytes so far durable, as [`Writer::sync`]. Its completion has an empty buffer.
     pub fn sync(writer: &'a Writer) -> Self {
-        Self { writer, operation: Operation::Sync, buffer: None, len: 0, modified: 0 }
+        Self { writer, operation: Operation::Sync, buffer: None, len: 0, value: 0 }
+    }
+
+    /// Has the first `end` bytes of a title in memory stored.
+    pub(crate) fn write_back(writer: &'a Writer, end: u64) -> Self {
+        // No memory has so many bytes that they are no file offset.
+        Self { operation: Operation::WriteBack, value: end as i64, ..Self::sync(writer) }
     }
 
     /// Makes a title of all bytes so far, as [`Writer::publish`]. Its completion has an empty
@@ -84,7 +91,7 @@ impl<'a> WriteRequest<'a> {
 
     /// The same with a modification time, in nanoseconds since 1970; zero: the time of publishing.
     pub fn modified(self, modified: i64) -> Self {
-        Self { modified, ..self }
+        Self { value: modified, ..self }
     }
 }
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use tactus_core::local::Operation;
 
+use crate::completion::WriteRequest;
 use crate::connection::{Connection, unexpected};
 use crate::error::{Error, Result};
 use crate::memory::GrowingMapping;
@@ -113,15 +114,37 @@ impl MemoryWriter {
     /// `EINVAL` if there are not so many bytes, or more are final already; else as
     /// [`Writer::write_all`]. After another error than `EINVAL` the title cannot be completed.
     pub fn write_back(&mut self, end: u64) -> Result<()> {
-        if end < self.end as u64 || end > self.len as u64 {
-            return Err(NOT_THERE);
-        }
-        if end > self.end as u64 {
-            // The server may take bytes even if this fails.
-            self.end = end as usize;
+        if self.finalise(end)? {
             self.writer.request(Operation::WriteBack, end)?;
         }
         Ok(())
+    }
+
+    /// The same as a request, for [`Client::submit_write`](crate::Client::submit_write) or
+    /// [`Client::write`](crate::Client::write): the program goes on while the disk takes the bytes.
+    /// They are final from now on.
+    ///
+    /// # Errors
+    /// `EINVAL` as for [`Self::write_back`].
+    pub fn write_back_request(&mut self, end: u64) -> Result<WriteRequest<'_>> {
+        self.finalise(end)?;
+        Ok(WriteRequest::write_back(&self.writer, end))
+    }
+
+    /// A request that is answered when all final bytes are on stable storage, as by
+    /// [`Self::sync`].
+    pub fn sync_request(&self) -> WriteRequest<'_> {
+        WriteRequest::sync(&self.writer)
+    }
+
+    /// Makes the first `end` bytes final. Returns whether some of them were not.
+    fn finalise(&mut self, end: u64) -> Result<bool> {
+        if end < self.end as u64 || end > self.len as u64 {
+            return Err(NOT_THERE);
+        }
+        // The server may take bytes even if the request fails.
+        let before = std::mem::replace(&mut self.end, end as usize);
+        Ok(before < self.end)
     }
 
     /// The same, and waits until they are on stable storage. They outlive a crash of this program,

@@ -167,7 +167,13 @@ fn a_title_in_memory_grows_in_place_and_its_final_bytes_are_written_back_once() 
     writer.grow(1).unwrap();
     assert_eq!(writer.write_back(599_996).unwrap_err().errno(), 22);
     assert_eq!(writer.write_back(600_001).unwrap_err().errno(), 22);
-    writer.sync(599_998).unwrap();
+    client.submit_write(writer.write_back_request(599_998).unwrap()).unwrap();
+    client.submit_write(writer.sync_request()).unwrap();
+    assert_eq!(writer.written_back(), 599_998);
+    assert_eq!(writer.write_back_request(599_997).unwrap_err().errno(), 22);
+    for _ in 0..2 {
+        assert_eq!(client.wait(None).unwrap().unwrap().result, Ok(0));
+    }
     writer.publish_at(599_999, 7).unwrap();
     assert!(*server.control.written.lock().unwrap() == all[..599_999]);
     // What was synced outlives a writer, unless it is aborted.

@@ -7,7 +7,9 @@ use rustix::fs::FallocateFlags;
 use tactus_client::protocol::{Change, Origin};
 use tactus_client::{Client, Replace};
 
-use super::writing::{Site, TOKEN, content, errno, own_user, serve_with, serve_writers};
+use super::writing::{
+    Site, TOKEN, content, errno, own_user, serve_volume, serve_with, serve_writers,
+};
 use super::*;
 
 /// A server where this user may write, in the name of a principal with this quota.
@@ -178,6 +180,35 @@ fn what_was_synced_outlives_its_writer_and_can_be_completed_over_http() {
     assert!(site.get("/a.ts").1 == bytes);
     drop(client);
     site.wait_until_nothing_is_left();
+}
+
+#[test]
+fn a_title_that_grows_is_visible_as_far_as_it_was_synced_where_the_volume_shows_it() {
+    let _turn = turn();
+    let volume = "[[volume]]\npath = \"titles\"\nuploads = true\nunfinished = \"visible\"\n";
+    let site = serve_volume(&own_user(), "", volume);
+    let (client, other) = (site.connect(), site.connect());
+    let bytes = content(1_000_000, 0);
+    let mut writer = client.create_in_memory("/a.ts", Replace::Titles).expect("a writer");
+    writer.grow(1_000_000).expect("room");
+    writer.bytes_mut().copy_from_slice(&bytes);
+    for end in [300_001, 700_000] {
+        // The program goes on while the disk takes the bytes.
+        client.submit_write(writer.write_back_request(end).expect("bytes")).expect("room");
+        client.submit_write(writer.sync_request()).expect("room");
+        while let Some(completion) = client.wait(None).expect("a wait") {
+            completion.result.expect("a disk");
+        }
+        let stat = other.stat("/a.ts").expect("a title");
+        assert_eq!((stat.len, stat.grows), (end, true));
+        let title = other.open("/a.ts").expect("a title");
+        let mut copy = vec![0; 1_000_000];
+        assert_eq!(title.read_at(0, &mut copy), Ok(end as usize));
+        assert!(copy[..end as usize] == bytes[..end as usize]);
+    }
+    writer.publish(1_000_000).expect("a title");
+    let stat = other.stat("/a.ts").expect("a title");
+    assert_eq!((stat.len, stat.grows), (1_000_000, false));
 }
 
 #[test]
