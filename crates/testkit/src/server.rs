@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::process::Process;
@@ -20,6 +20,19 @@ pub fn serve(program: &str, directory: &Path) -> Command {
 /// Lets a server that is started by `command` keep its state in `directory/state`.
 pub fn keep_state<'a>(command: &'a mut Command, directory: &Path) -> &'a mut Command {
     command.env("XDG_STATE_HOME", directory.join("state")).env_remove("STATE_DIRECTORY")
+}
+
+/// A configuration in `directory` by which a server takes little memory: a start clears all that it
+/// takes, which is most of the time of a short test.
+///
+/// # Panics
+///
+/// If it cannot be written.
+#[must_use]
+pub fn little_memory(directory: &Path) -> PathBuf {
+    let file = directory.join("little-memory.toml");
+    fs::write(&file, "[memory]\narena = \"64 MiB\"\n").expect("a configuration");
+    file
 }
 
 /// Starts a server and returns its output up to the line with which `is_all` holds. `follow` gets

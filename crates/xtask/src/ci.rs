@@ -27,12 +27,12 @@ const STEPS: [Step; 12] = [
     step("fmt", "format", format),
     step("tidy", "rules of the house", tidy::check),
     step("clippy", "lints", lint),
-    step("build", "build without the features of tests", build),
     step("test", "unit and integration tests", test),
     beside("crash", "a thousand power failures", crash::check),
     background("sim", "worlds of the simulator", simulate),
     background("mutants", "deliberate mistakes for the simulator to find", hunt),
     background("loom", "interleavings of the rings", interleave),
+    background("build", "build without the features of tests", build),
     step("doc", "documentation", document),
     step("deny", "licences, bans, sources, advisories", deny::check),
 ];
@@ -202,9 +202,10 @@ fn lint(workspace: &Workspace) -> Result<Remark> {
 }
 
 /// Tests add features to most crates, so a feature that is missing without them shows only here.
-/// The step `test` compiles the same code to the end; to do so here as well took two minutes.
+/// The step `test` compiles the same code to the end; to do so here as well took two minutes. In
+/// the profile of the step `sim`, so that the foreground never waits for it.
 fn build(workspace: &Workspace) -> Result<Remark> {
-    run(&mut workspace.cargo(&["check", "--workspace", "--locked"]))?;
+    run(&mut workspace.patient_cargo(&["check", FIRST, "--workspace", "--locked"]))?;
     Ok(None)
 }
 

@@ -31,7 +31,8 @@ fn r06_r12_titles_are_indexed_from_the_start_on_and_the_status_shows_how_many() 
     assert!(encode.status().expect("ffmpeg is missing: install the package ffmpeg").success());
     assert!(fs::metadata(titles.join("c.mkv")).expect("a title").len() >= 8 << 20);
     let mut command = server::serve(TACTUS, dir.path());
-    command.arg(&titles).args(["--http", "127.0.0.1:0", "--admin", "127.0.0.1:0"]);
+    command.arg(&titles).args(["--http", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--config"]);
+    command.arg(server::little_memory(dir.path()));
     let (_server, said) = server::start(&mut command, None, server::until("Metrics"), drop);
     let line = said.last().expect("its addresses");
     let address = line.split("http://").nth(1).and_then(|rest| rest.split('/').next());

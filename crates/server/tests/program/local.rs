@@ -54,7 +54,10 @@ fn serve_with(model: &str, lines: &str) -> Served {
     fs::create_dir_all(titles.join(".tactus")).expect("a directory");
     fs::write(titles.join(".tactus/disk-model.toml"), model).expect("a model");
     let config = dir.path().join("tactus.toml");
-    let text = format!("[local]\npath = \"local.sock\"\ntitles_max = \"5 MB\"\n{lines}");
+    let text = format!(
+        "[memory]\narena = \"64 MiB\"\n[local]\npath = \"local.sock\"\n\
+         titles_max = \"5 MB\"\n{lines}"
+    );
     fs::write(&config, text).expect("a configuration");
     let mut command = server::serve(TACTUS, dir.path());
     command.args(["--http", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--config"]);

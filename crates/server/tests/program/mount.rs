@@ -50,8 +50,8 @@ impl Served {
         fs::write(&token, TOKEN).expect("a token");
         let private = std::os::unix::fs::PermissionsExt::from_mode(0o600);
         fs::set_permissions(&token, private).expect("a file of ours");
-        let text = "[local]\npath = \"local.sock\"\n[[upload.principal]]\nname = \"ann\"\n\
-                    token_file = \"token\"\n";
+        let text = "[memory]\narena = \"64 MiB\"\n[local]\npath = \"local.sock\"\n\
+                    [[upload.principal]]\nname = \"ann\"\ntoken_file = \"token\"\n";
         fs::write(dir.path().join("tactus.toml"), text).expect("a configuration");
         let (process, http) = start(dir.path());
         Self { process, http, titles, dir, _turn: turn }

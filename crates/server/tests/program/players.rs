@@ -113,8 +113,10 @@ impl TestServer {
 
 /// A server of `titles`, its address, and the URL of its metrics.
 fn start(titles: &Path) -> (Process, String, String) {
-    let mut command = server::serve(TACTUS, titles.parent().expect("it is in a directory"));
-    command.arg(titles).args(["--http", "127.0.0.1:0", "--admin", "127.0.0.1:0"]);
+    let dir = titles.parent().expect("it is in a directory");
+    let mut command = server::serve(TACTUS, dir);
+    command.arg(titles).args(["--http", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--config"]);
+    command.arg(server::little_memory(dir));
     let (process, said) = server::start(&mut command, None, server::until("Metrics"), drop);
     let url = |first, path| {
         let address = server::address(&said, first, "http://").expect("an address");

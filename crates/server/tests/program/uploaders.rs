@@ -95,6 +95,7 @@ fn figures(said: &[String]) -> String {
 fn start(dir: &Path, port: u16) -> (Process, Vec<String>) {
     let mut command = server::serve(TACTUS, dir);
     command.arg(dir.join("titles")).env("TACTUS_LOG", "trace");
+    command.arg("--config").arg(server::little_memory(dir));
     command.args(["--uploads", "--http", &format!("127.0.0.1:{port}"), "--admin", "127.0.0.1:0"]);
     // The access log follows on standard output.
     let access = fs::File::options().create(true).append(true).open(dir.join("access"));
