@@ -29,6 +29,7 @@ mod stream_table;
 
 mod grant;
 mod keeping;
+mod moves;
 
 mod active;
 mod classes;
@@ -81,7 +82,7 @@ pub use prices::DatagramCost;
 pub use recording::RecordGrant;
 pub use refusal::{RESOURCES, Refusal, Refusals};
 pub use scheduled_reader::ScheduledReader;
-pub use senders::SenderCores;
+pub use senders::SenderNumbers;
 pub use spec::DeliverySpec;
 pub use stream_table::TitleFile;
 pub use succession::{Admission, Overlap, Succession};
@@ -143,7 +144,7 @@ pub struct BrokerRules {
     /// The names of the link classes.
     pub classes: Vec<String>,
     /// The cores of the servers that send.
-    pub senders: SenderCores,
+    pub senders: SenderNumbers,
     /// The processor of each core of the ledger.
     pub cpus: Vec<u32>,
 }
@@ -347,8 +348,8 @@ impl Broker {
         let part = TitlePart::whole(Bytes(u64::MAX / 2));
         let needs = ResourceRequest::of_connection(&self.shared.rules, volume, Some(rate), part);
         let table = self.shared.table();
-        let cores = needs.sender.cores(&self.shared.rules.senders);
-        table.ledger.limit_for(needs.cost(&table.ledger, false).0, &cores)
+        let senders = needs.sender.numbers(&self.shared.rules.senders);
+        table.ledger.limit_for(needs.cost(&table.ledger, false).0, &senders)
     }
 
     /// The block size of `volume`.

@@ -37,7 +37,7 @@ use tactus_sys::tcp::TcpLink;
 use tactus_sys::thread::{self, AbortOnPanic};
 use tactus_sys::waker::{self, Sleeper, Waker};
 
-use crate::broker::{Broker, BrokerParts, BrokerRules, Degradations, SenderCores};
+use crate::broker::{Broker, BrokerParts, BrokerRules, Degradations, SenderNumbers};
 use crate::engine::claim::{Claim, ClaimedPlan};
 use crate::engine::host::{CoreHost, Rights, Wakers};
 use crate::engine::stalls::CoreThread;
@@ -45,6 +45,7 @@ use crate::engine::volume::WritePathHost;
 use crate::engine::watchdog::Watch;
 use crate::local::{LocalClients, OWN_CLIENTS};
 use crate::placement::{self, CorePlan, Job};
+use crate::placer::{CoreEnd, Placer};
 use crate::settings::EngineSettings;
 
 pub use crate::engine::learning::{LearnedModel, ModelSource, learned};
@@ -75,7 +76,9 @@ pub struct Engine {
     pub volumes: Vec<VolumeFacts>,
     /// Stalls of real-time cores.
     pub stalls: Stalls,
-    /// The placement of servers on cores.
+    /// Moves servers to other cores.
+    pub placer: Placer,
+    /// The placement of servers on cores at the start.
     pub placement: Vec<CorePlan>,
     /// How datagrams are sent, and their cost.
     pub packets: PacketFacts,
@@ -159,12 +162,16 @@ pub fn start(settings: &EngineSettings) -> io::Result<Engine> {
         report_waker: Box::new(Wakers(vec![report_waker.clone()])),
     };
     let (cores, control) = assembly::assemble(setup);
+    let mailboxes: Vec<_> = cores.iter().map(Core::mailbox).collect();
     let Control { commands, reports, write_paths: ends, local, classes, counters } = control;
 
     let stopping = Arc::new(AtomicBool::new(false));
     let started = start_cores(cores, &plan, settings, &stopping, &mut degraded)?;
     let fifo = started.real_time;
-    let ledger = Ledger::new(limits::of(settings, &facts, &placement, rates, fifo));
+    let names = placement::servers(count, placement.links.len() as u16);
+    let places = limits::places_of(settings, &names, &placement);
+    let limits = limits::of(settings, &facts, &names, plan.len(), rates, fifo);
+    let ledger = Ledger::with_servers(limits, places);
     limits::check_classes(&ledger)?;
     let rules = BrokerRules {
         downloads_max: limits::downloads_max(settings, &facts),
@@ -176,10 +183,12 @@ pub fn start(settings: &EngineSettings) -> io::Result<Engine> {
         sendfile: facts.iter().map(VolumeFacts::sendfile).collect(),
         connections: facts.iter().map(VolumeFacts::connection_cost).collect(),
         classes: settings.classes.0.iter().map(|class| class.name.clone()).collect(),
-        senders: SenderCores {
-            links: placement.links.iter().map(|&core| core as u32).collect(),
-            packets: placement.packets as u32,
-            file: placement.file as u32,
+        senders: SenderNumbers {
+            links: (0..placement.links.len())
+                .map(|link| limits::number_of(&names, Job::Link, link))
+                .collect(),
+            packets: limits::number_of(&names, Job::Packets, 0),
+            file: limits::number_of(&names, Job::File, 0),
         },
         cpus: plan.iter().map(|core| core.cpu).collect(),
     };
@@ -202,6 +211,9 @@ pub fn start(settings: &EngineSettings) -> io::Result<Engine> {
         })
         .unzip();
     let mut threads = started.threads;
+    let core_ends = mailboxes.into_iter().zip(&started.wakers);
+    let core_ends = core_ends.map(|(mailbox, waker)| CoreEnd { mailbox, waker: waker.clone() });
+    let placer = Placer::new(broker.clone(), core_ends.collect(), names, plan.clone());
     let watch = Watch::new(&counters.disks, &facts, tactus_sys::clock::now());
     let watchdog = watch.watchdog();
     let stop = Arc::clone(&stopping);
@@ -243,6 +255,7 @@ pub fn start(settings: &EngineSettings) -> io::Result<Engine> {
         degradations,
         stalls,
         volumes: facts,
+        placer,
         placement: plan,
         packets,
         degraded,
@@ -275,13 +288,7 @@ impl Drop for Engine {
 /// When it cannot.
 pub fn check_classes(settings: &EngineSettings) -> io::Result<()> {
     let rates = limits::link_rates(settings, settings.gap_frames.is_some());
-    limits::check_classes(&Ledger::new(limits::of(
-        settings,
-        &[],
-        &Placement::sensible(0, 1),
-        rates,
-        true,
-    )))
+    limits::check_classes(&Ledger::new(limits::of(settings, &[], &[], 1, rates, true)))
 }
 
 /// The engine numbers its cores in the order of the plan.

@@ -20,6 +20,8 @@ pub mod measure;
 
 pub mod broker;
 
+pub mod placer;
+
 pub mod changes;
 
 pub mod local;

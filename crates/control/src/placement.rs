@@ -3,34 +3,7 @@
 //! Promise: every server has exactly one core. By default the control side has a core of its own on
 //! machines with two or more. This module only decides; the cores are pinned when they start.
 
-use std::fmt;
-use std::str::FromStr;
-
-/// A server's job.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Job {
-    /// Reads and writes one volume's device.
-    Disk,
-    /// Manages one volume's arena.
-    Block,
-    /// Manages the delivery table.
-    Delivery,
-    /// Sends to connections.
-    Link,
-    /// Sends datagrams.
-    Packets,
-    /// Serves local clients.
-    File,
-}
-
-/// One server: its job, and its index among the servers with this job.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct ServerName {
-    /// Its job.
-    pub job: Job,
-    /// For disk and block the volume, in the order of the file; for link the link server.
-    pub index: u16,
-}
+pub use tactus_engine::name::{Job, ServerName};
 
 /// One core and its servers.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -150,51 +123,6 @@ pub fn complete(mut placement: Vec<CorePlan>, volumes: u16) -> Result<Vec<CorePl
     Ok(placement)
 }
 
-impl fmt::Display for ServerName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let job = match self.job {
-            Job::Disk => "disk",
-            Job::Block => "block",
-            Job::Delivery => return f.write_str("delivery"),
-            // A single one is the usual case.
-            Job::Link if self.index == 0 => return f.write_str("link"),
-            Job::Link => "link",
-            Job::Packets => return f.write_str("packets"),
-            Job::File => return f.write_str("file"),
-        };
-        write!(f, "{job}.{}", self.index)
-    }
-}
-
-impl FromStr for ServerName {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let (job, index) = match text.split_once('.') {
-            Some((job, index)) => (job, index.parse().ok()),
-            None => (text, Some(0)),
-        };
-        let job = match job {
-            "disk" => Job::Disk,
-            "block" => Job::Block,
-            "delivery" => Job::Delivery,
-            "link" => Job::Link,
-            "packets" => Job::Packets,
-            "file" => Job::File,
-            _ => return Err(unknown(text)),
-        };
-        let has_several = matches!(job, Job::Disk | Job::Block | Job::Link);
-        let index = index.filter(|&index| index == 0 || has_several);
-        index.map(|index| Self { job, index }).ok_or_else(|| unknown(text))
-    }
-}
-
-fn unknown(text: &str) -> String {
-    format!(
-        "`{text}` is not a server; write disk.0, block.0, delivery, link, link.1, packets or file"
-    )
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -246,17 +174,6 @@ mod tests {
         };
         let without = vec![plan(&["disk", "block", "delivery", "link"])];
         assert_eq!(complete(without, 1), Ok(vec![CorePlan { cpu: 3, servers: servers(1, 1) }]));
-    }
-
-    #[test]
-    fn names_round_trip() {
-        for name in servers(3, 2) {
-            assert_eq!(name.to_string().parse(), Ok(name));
-        }
-        assert!("packets.1".parse::<ServerName>().is_err());
-        assert_eq!("disk".parse(), Ok(ServerName { job: Job::Disk, index: 0 }));
-        assert!("disk.x".parse::<ServerName>().is_err());
-        assert!("dusk".parse::<ServerName>().is_err());
     }
 
     #[test]

@@ -25,15 +25,17 @@ pub enum Right {
     Classes,
     /// Keep titles in memory, and release them.
     Pins,
+    /// Move the servers of the engine to other cores.
+    Placement,
     /// Reload the configuration.
     Reload,
-    /// Classes, pins, reloading, and releasing any lock.
+    /// Classes, pins, the placement, reloading, and releasing any lock.
     Manage,
 }
 
 impl Right {
     /// All rights with their names.
-    pub const ALL: [(Self, &str); 10] = [
+    pub const ALL: [(Self, &str); 11] = [
         (Self::Read, "read"),
         (Self::Publish, "publish"),
         (Self::Replace, "replace"),
@@ -42,6 +44,7 @@ impl Right {
         (Self::Recordings, "recordings"),
         (Self::Classes, "classes"),
         (Self::Pins, "pins"),
+        (Self::Placement, "placement"),
         (Self::Reload, "reload"),
         (Self::Manage, "manage"),
     ];
@@ -85,13 +88,14 @@ pub struct Grant {
 }
 
 impl Grant {
-    /// Grants `rights` below `paths`; with `manage` also `classes`, `pins` and
-    /// `reload`.
+    /// Grants `rights` below `paths`; with `manage` also `classes`, `pins`, `placement`
+    /// and `reload`.
     #[must_use]
     pub fn new(rights: &[Right], paths: Paths) -> Self {
         let mut all = rights.iter().fold(0, |all, right| all | right.bit());
         if all & Right::Manage.bit() != 0 {
-            all |= Right::Classes.bit() | Right::Pins.bit() | Right::Reload.bit();
+            let managed = [Right::Classes, Right::Pins, Right::Placement, Right::Reload];
+            all |= managed.iter().fold(0, |all, right| all | right.bit());
         }
         Self { rights: all, paths }
     }

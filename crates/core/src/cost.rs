@@ -33,11 +33,11 @@ pub struct DiskLimits {
     /// Blocks that the kernel reads ahead of each stream, in addition to those that the stream
     /// wants.
     pub ahead: u32,
-    /// The core of its servers, by its number in [`Limits`](crate::ledger::Limits).
-    pub core: u32,
-    /// Time of that core for each MiB that is read.
+    /// The server that reads it, by its number in the [ledger](crate::ledger).
+    pub server: u32,
+    /// Time of a core for each MiB that is read.
     pub read_per_mib: Nanos,
-    /// Time of that core for each place that is written.
+    /// Time of a core for each place that is written.
     pub per_write: Nanos,
     /// The reservation for uploads. `None`: the volume takes no uploads.
     pub write_path: Option<WriteLimits>,
@@ -97,7 +97,7 @@ pub enum Order {
     Scattered,
 }
 
-/// The part of a cost that belongs to a disk, its memory and the core that serves it.
+/// The part of a cost that belongs to a disk, its memory and the server that reads it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct SourceCost {
     pub(crate) disk: u32,
@@ -106,8 +106,8 @@ pub struct SourceCost {
     pub(crate) blocks: u32,
     /// Places of the write share.
     pub(crate) places: u32,
-    /// CPU time of this core, per second.
-    pub(crate) core: u32,
+    /// CPU time of this server, per second.
+    pub(crate) server: u32,
     pub(crate) cpu: Nanos,
 }
 
@@ -147,15 +147,15 @@ pub struct OutputCost {
     pub(crate) datagrams: BitRate,
     /// The class of the datagrams; `None`: the link itself.
     pub(crate) class: Option<ClassNumber>,
-    /// CPU time of this core, which sends, per second.
-    pub(crate) core: u32,
+    /// CPU time of this server, which sends, per second.
+    pub(crate) server: u32,
     pub(crate) cpu: Nanos,
 }
 
 impl OutputCost {
     /// The cost of a title that is only pinned, and of best-effort bytes.
     pub const NONE: Self =
-        Self { wire: BitRate(0), datagrams: BitRate(0), class: None, core: 0, cpu: Nanos(0) };
+        Self { wire: BitRate(0), datagrams: BitRate(0), class: None, server: 0, cpu: Nanos(0) };
 
     /// The cost of a connection at `rate` with one send for each tick.
     pub fn connection(cost: SendCost, rate: BitRate, tick: Tick) -> Self {
@@ -180,7 +180,7 @@ impl OutputCost {
     /// The cost of datagrams, or of frames with the same cost: `wire` with all headers, and
     /// `sending` time of a core per second.
     pub const fn datagrams(wire: BitRate, sending: Nanos, class: Option<ClassNumber>) -> Self {
-        Self { wire, datagrams: wire, class, core: 0, cpu: sending }
+        Self { wire, datagrams: wire, class, server: 0, cpu: sending }
     }
 
     /// Whether it leaves the host.
@@ -188,10 +188,10 @@ impl OutputCost {
         self.wire.0 > 0
     }
 
-    /// The same if this core sends; the first one otherwise.
+    /// The same if this server sends; the first one otherwise.
     #[must_use]
-    pub(crate) const fn on(self, core: u32) -> Self {
-        Self { core, ..self }
+    pub(crate) const fn by(self, server: u32) -> Self {
+        Self { server, ..self }
     }
 
     /// The part of it that is not datagrams.
@@ -225,21 +225,21 @@ impl Cost {
         Self { source, output: OutputCost::NONE, rows: 0 }
     }
 
-    /// The same if this core sends.
+    /// The same if this server sends.
     #[must_use]
-    pub const fn on(self, core: u32) -> Self {
-        Self { output: self.output.on(core), ..self }
+    pub const fn by(self, server: u32) -> Self {
+        Self { output: self.output.by(server), ..self }
     }
 
     /// The part that is needed as long as the stream lasts, whatever its rate.
     #[must_use]
     pub(crate) const fn lasting(self) -> Self {
         let Self { source, output, rows } = self;
-        let SourceCost { disk, blocks, places, core, .. } = source;
+        let SourceCost { disk, blocks, places, server, .. } = source;
         let nothing = TransferredBytes::NOTHING;
         let (visits, cpu) = (MilliVisits(0), Nanos(0));
-        let source = SourceCost { disk, visits, per_cycle: nothing, blocks, places, core, cpu };
-        Self { source, output: OutputCost { core: output.core, ..OutputCost::NONE }, rows }
+        let source = SourceCost { disk, visits, per_cycle: nothing, blocks, places, server, cpu };
+        Self { source, output: OutputCost { server: output.server, ..OutputCost::NONE }, rows }
     }
 
     /// The part that follows the rate.
@@ -254,14 +254,14 @@ impl Cost {
         self.output.cpu.0 > 0
     }
 
-    /// Time per second of each core that it needs.
+    /// Time per second of each server that it needs.
     pub(crate) fn cpu(&self) -> impl Iterator<Item = (u32, Nanos)> + use<> {
         let Self { source, output, .. } = *self;
-        let is_one = source.core == output.core;
+        let is_one = source.server == output.server;
         let of_source = if is_one { source.cpu + output.cpu } else { source.cpu };
         let of_output = if is_one { Nanos(0) } else { output.cpu };
-        let cores = [(source.core, of_source), (output.core, of_output)];
-        cores.into_iter().filter(|&(_, time)| time > Nanos(0))
+        let servers = [(source.server, of_source), (output.server, of_output)];
+        servers.into_iter().filter(|&(_, time)| time > Nanos(0))
     }
 
     /// The cost of `count` of them.
@@ -344,12 +344,12 @@ impl PlannedCost {
         all.any(Cost::is_sent_at_rate)
     }
 
-    /// The same if this core sends.
+    /// The same if this server sends.
     #[must_use]
-    pub fn on(mut self, core: u32) -> Self {
-        self.lasting = self.lasting.on(core);
+    pub fn by(mut self, server: u32) -> Self {
+        self.lasting = self.lasting.by(server);
         for (_, cost) in &mut self.steps {
-            *cost = cost.on(core);
+            *cost = cost.by(server);
         }
         self
     }
@@ -375,7 +375,7 @@ impl Disk<'_> {
     /// The source without any blocks.
     pub fn nothing(&self) -> Source {
         let cost =
-            SourceCost { disk: self.number, core: self.limits.core, ..SourceCost::default() };
+            SourceCost { disk: self.number, server: self.limits.server, ..SourceCost::default() };
         Source { cost, window: 0 }
     }
 
@@ -465,7 +465,7 @@ impl Disk<'_> {
         let per_second = rate.bytes_in(SECOND).0.div_ceil(place.0);
         let cost = SourceCost {
             disk,
-            core: limits.core,
+            server: limits.server,
             visits: visits(written, place, &limits.model),
             per_cycle: TransferredBytes { written, ..TransferredBytes::NOTHING },
             blocks: 0,

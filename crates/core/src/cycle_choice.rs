@@ -71,7 +71,7 @@ impl ArmVolume {
     /// A ledger in which only the disk and its memory are limits.
     fn ledger(&self, cycle: Nanos, memory: Bytes) -> Ledger {
         let blocks = u32::try_from(memory.0 / self.disk.block.0).unwrap_or(u32::MAX);
-        let disk = DiskLimits { cycle, blocks, core: 0, ..self.disk };
+        let disk = DiskLimits { cycle, blocks, server: 0, ..self.disk };
         Ledger::new(Limits {
             disks: vec![disk],
             link: BitRate(u64::MAX),

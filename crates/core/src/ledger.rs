@@ -123,6 +123,22 @@ struct PlannedSums {
     cores: Vec<Timeline>,
 }
 
+/// A server as admission sees it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ServerPlace {
+    /// Its core.
+    pub core: u32,
+    /// Time of that core, per second, that is kept for it and never promised.
+    pub kept: Nanos,
+}
+
+/// The promises of one server, which are a part of those of its core.
+struct ServerUse {
+    place: ServerPlace,
+    time: Nanos,
+    planned: Timeline,
+}
+
 /// The promises.
 pub struct Ledger {
     limits: Limits,
@@ -135,6 +151,7 @@ pub struct Ledger {
     classes: Classes,
     /// Promised time of each core.
     cores: Vec<Nanos>,
+    servers: Vec<ServerUse>,
     streams: u32,
 }
 
@@ -142,8 +159,17 @@ pub struct Ledger {
 const UPLOAD_PLACES: u32 = 2;
 
 impl Ledger {
-    /// Makes a ledger without promises.
+    /// Makes a ledger without promises. Each server has the core of its own number.
     pub fn new(limits: Limits) -> Self {
+        let cores = 0..u32::try_from(limits.cores.len()).expect("a machine has fewer cores");
+        Self::with_servers(limits, cores.map(|core| ServerPlace { core, kept: Nanos(0) }))
+    }
+
+    /// Makes a ledger without promises; `servers` are those that costs name by number.
+    pub fn with_servers(
+        mut limits: Limits,
+        servers: impl IntoIterator<Item = ServerPlace>,
+    ) -> Self {
         let disks = alloc::vec![DiskUse::default(); limits.disks.len()];
         let classes = Classes::new(limits.classes.clone());
         let (connections, datagrams) = (BitRate(0), BitRate(0));
@@ -155,7 +181,13 @@ impl Ledger {
             cores: timelines(limits.cores.len()),
         };
         let cores = alloc::vec![Nanos(0); limits.cores.len()];
-        Self { limits, planned, disks, connections, datagrams, classes, cores, streams: 0 }
+        let server = |place: ServerPlace| {
+            let of_core = &mut limits.cores[place.core as usize];
+            *of_core = of_core.saturating_sub(place.kept);
+            ServerUse { place, time: Nanos(0), planned: Timeline::default() }
+        };
+        let servers = servers.into_iter().map(server).collect();
+        Self { limits, planned, disks, connections, datagrams, classes, cores, servers, streams: 0 }
     }
 
     /// The limits.
@@ -214,7 +246,7 @@ impl Ledger {
     pub fn release_planned(&mut self, cost: &PlannedCost) {
         self.release(cost.lasting);
         for (slots, step) in cost.steps.iter().skip(mutant!(StepKept, 1, 0)) {
-            self.planned.change(slots, *step, Timeline::remove);
+            self.planned.change(&mut self.servers, slots, *step, Timeline::remove);
         }
     }
 
@@ -223,7 +255,7 @@ impl Ledger {
     pub fn restore_planned(&mut self, cost: &PlannedCost) {
         self.add(cost.lasting);
         for (slots, step) in &cost.steps {
-            self.planned.change(slots, *step, Timeline::add);
+            self.planned.change(&mut self.servers, slots, *step, Timeline::add);
         }
     }
 
@@ -239,8 +271,10 @@ impl Ledger {
             Some(class) => self.classes.add(class, output.datagrams),
             None => self.datagrams += output.datagrams,
         }
-        for (core, time) in cost.cpu() {
-            self.cores[core as usize] += time;
+        for (server, time) in cost.cpu() {
+            let server = &mut self.servers[server as usize];
+            server.time += time;
+            self.cores[server.place.core as usize] += time;
         }
         self.streams += rows;
     }
@@ -302,13 +336,70 @@ impl Ledger {
                 fits(Resource::Datagrams, datagrams.0, limit.0)?;
             }
         }
-        for (core, time) in cost.cpu() {
+        for (server, _) in cost.cpu() {
+            let core = self.core_of(server);
+            let of_core = cost.cpu().filter(|&(other, _)| self.core_of(other) == core);
+            let time = of_core.fold(Nanos(0), |sum, (_, time)| sum + time);
             let planned = most(&self.planned.cores[core as usize], slots.as_ref());
             let (used, limit) = (self.cores[core as usize], self.limits.cores[core as usize]);
             fits(Resource::Cpu, (used + time).0 + planned, limit.0)
                 .map_err(|short| Rejection { number: core, ..short })?;
         }
         Ok(())
+    }
+
+    /// The core of a server.
+    ///
+    /// # Panics
+    /// If there is no such server.
+    pub fn core_of(&self, server: u32) -> u32 {
+        self.servers[server as usize].place.core
+    }
+
+    /// Moves the promises of a server to another core.
+    ///
+    /// # Errors
+    /// The new core has no room for them; nothing has changed.
+    ///
+    /// # Panics
+    /// If there is no such server or core.
+    pub fn move_server(&mut self, server: u32, to: u32) -> Result<(), Rejection> {
+        let moved = &self.servers[server as usize];
+        let ServerPlace { core: from, kept } = moved.place;
+        if from == to {
+            return Ok(());
+        }
+        let at = to as usize;
+        let mut planned = self.planned.cores[at].clone();
+        planned.add_all(&moved.planned);
+        let needed = (self.cores[at] + moved.time).0 + planned.max_of_all();
+        let limit = self.limits.cores[at].saturating_sub(kept).0;
+        if needed > limit {
+            let (resource, class) = (Resource::Cpu, None);
+            return Err(Rejection { resource, number: to, needed, limit, class });
+        }
+        self.return_server(server, to);
+        Ok(())
+    }
+
+    /// Moves the promises of a server back to the core where they were, without a check.
+    ///
+    /// # Panics
+    /// If there is no such server or core.
+    pub fn return_server(&mut self, server: u32, to: u32) {
+        let moved = &mut self.servers[server as usize];
+        let ServerPlace { core: from, kept } = moved.place;
+        if from == to {
+            return;
+        }
+        let (from, at) = (from as usize, to as usize);
+        self.planned.cores[at].add_all(&moved.planned);
+        self.planned.cores[from].remove_all(&moved.planned);
+        self.cores[from] -= moved.time;
+        self.cores[at] += moved.time;
+        self.limits.cores[from] += kept;
+        self.limits.cores[at] = self.limits.cores[at].saturating_sub(kept);
+        moved.place.core = to;
     }
 
     /// Returns a promise.
@@ -331,8 +422,10 @@ impl Ledger {
             Some(class) => self.classes.remove(class, output.datagrams),
             None => self.datagrams -= output.datagrams,
         }
-        for (core, time) in cost.cpu() {
-            self.cores[core as usize] -= time;
+        for (server, time) in cost.cpu() {
+            let server = &mut self.servers[server as usize];
+            server.time -= time;
+            self.cores[server.place.core as usize] -= time;
         }
         self.streams -= rows;
     }
@@ -398,15 +491,18 @@ impl Ledger {
         self.limits.cores[core].saturating_sub(self.cores[core] + planned)
     }
 
-    /// The number of further streams of this cost that would be admitted, if any of `cores` may
-    /// send each.
-    pub fn room_for(&self, cost: Cost, cores: &[u32]) -> u32 {
-        self.limit_for(cost, cores).0
+    /// The number of further streams of this cost that would be admitted, if any of the servers
+    /// `senders` may send each.
+    pub fn room_for(&self, cost: Cost, senders: &[u32]) -> u32 {
+        self.limit_for(cost, senders).0
     }
 
     /// Like [`Self::room_for`], with the resource that refuses the next stream.
-    pub fn limit_for(&self, cost: Cost, cores: &[u32]) -> (u32, Resource) {
-        let check = |count: u32| self.check_spread(cost, cores, count);
+    pub fn limit_for(&self, cost: Cost, senders: &[u32]) -> (u32, Resource) {
+        let mut cores: Vec<_> = senders.iter().map(|&server| self.core_of(server)).collect();
+        cores.sort_unstable();
+        cores.dedup();
+        let check = |count: u32| self.check_spread(cost, &cores, count);
         let (mut low, mut high) = (0, self.limits.streams + 1);
         while low + 1 < high {
             let middle = low.midpoint(high);
@@ -425,7 +521,7 @@ impl Ledger {
             return Ok(());
         }
         let of_core = |&core: &u32| {
-            let reads = core == cost.source.core;
+            let reads = core == self.core_of(cost.source.server);
             let reading = if reads { cost.source.cpu.times(count.into()) } else { Nanos(0) };
             self.free_time(core).saturating_sub(reading).0 / sending.0
         };
@@ -482,13 +578,21 @@ impl Ledger {
 
 impl PlannedSums {
     /// Adds a step of a stream to its slots, or removes it.
-    fn change(&mut self, slots: &Range<u64>, step: Cost, by: fn(&mut Timeline, Range<u64>, u64)) {
+    fn change(
+        &mut self,
+        servers: &mut [ServerUse],
+        slots: &Range<u64>,
+        step: Cost,
+        by: fn(&mut Timeline, Range<u64>, u64),
+    ) {
         let disk = step.source.disk as usize;
         by(&mut self.visits[disk], slots.clone(), step.source.visits.0);
         by(&mut self.read[disk], slots.clone(), step.source.per_cycle.read.0);
         by(&mut self.connections, slots.clone(), step.output.connections().0);
-        for (core, time) in step.cpu() {
-            by(&mut self.cores[core as usize], slots.clone(), time.0);
+        for (server, time) in step.cpu() {
+            let server = &mut servers[server as usize];
+            by(&mut server.planned, slots.clone(), time.0);
+            by(&mut self.cores[server.place.core as usize], slots.clone(), time.0);
         }
     }
 }

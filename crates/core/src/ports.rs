@@ -151,12 +151,12 @@ pub trait DiskPort {
     /// The next flush that has ended, in any order.
     fn poll_synced(&mut self, now: MonoTime) -> Option<SyncResult>;
 
-    /// Frees the port of the thread that has used it. Called only while nothing is under way, and
-    /// by a thread that may wait.
+    /// Frees the port of the thread that has used it; threads of its own follow to the processor
+    /// `cpu`. Called only while nothing is under way, and by a thread that may wait.
     ///
     /// # Errors
     /// The error number, if the kernel refuses; the port is then as before.
-    fn renew(&mut self) -> Result<(), i32> {
+    fn renew(&mut self, _cpu: u32) -> Result<(), i32> {
         Ok(())
     }
 }

@@ -53,6 +53,34 @@ impl Timeline {
         });
     }
 
+    /// Adds all sums of another timeline.
+    pub fn add_all(&mut self, other: &Self) {
+        self.change_all(other, |sum, more| sum + more);
+    }
+
+    /// Takes back the sums of another timeline, all of which were added.
+    ///
+    /// # Panics
+    /// If more is taken than was added.
+    pub fn remove_all(&mut self, other: &Self) {
+        self.change_all(other, |sum, less| {
+            sum.checked_sub(less).expect("only what was added is removed")
+        });
+    }
+
+    /// Node by node: the same span is added to the same nodes of each timeline.
+    fn change_all(&mut self, other: &Self, change: impl Fn(u64, u64) -> u64) {
+        for (sum, other) in self.added.iter_mut().zip(&other.added) {
+            *sum = change(*sum, *other);
+        }
+        let leaves = SLOTS as usize..2 * SLOTS as usize;
+        self.most[leaves.clone()].copy_from_slice(&self.added[leaves]);
+        for node in (1..SLOTS as usize).rev() {
+            let below = self.most[2 * node].max(self.most[2 * node + 1]);
+            self.most[node] = self.added[node] + below;
+        }
+    }
+
     /// The largest sum in any slot of the span.
     pub fn max(&self, slots: Range<u64>) -> u64 {
         let [first, second] = spans(slots);
@@ -154,6 +182,35 @@ mod tests {
             let (start, len, amount) = changes[0];
             timeline.remove(start..start + len, amount);
             prop_assert_eq!(timeline.max_of_all(), 0);
+        }
+
+        #[test]
+        fn a_timeline_that_is_added_to_another_and_removed_again_counts_in_each_slot(
+            changes in prop::collection::vec((0u64..3 * SLOTS, 1u64..SLOTS, 1u64..1000), 2..20),
+            asked in prop::collection::vec((0u64..3 * SLOTS, 1u64..SLOTS), 1..20),
+        ) {
+            let mut parts = [Timeline::default(), Timeline::default()];
+            let mut whole = Timeline::default();
+            for (nth, &(start, len, amount)) in changes.iter().enumerate() {
+                parts[nth % 2].add(start..start + len, amount);
+                whole.add(start..start + len, amount);
+            }
+            let [mut sum, other] = parts;
+            let alone = sum.clone();
+            sum.add_all(&other);
+            let all = |timeline: &Timeline| {
+                let of = |&(start, len): &(u64, u64)| timeline.max(start..start + len);
+                asked.iter().map(of).chain([timeline.max_of_all()]).collect::<alloc::vec::Vec<_>>()
+            };
+            prop_assert_eq!(all(&sum), all(&whole));
+            for (nth, &(start, len, amount)) in changes.iter().enumerate() {
+                if nth % 2 == 0 {
+                    sum.remove(start..start + len, amount);
+                    sum.add(start..start + len, amount);
+                }
+            }
+            sum.remove_all(&other);
+            prop_assert_eq!(all(&sum), all(&alone));
         }
     }
 }

@@ -31,6 +31,7 @@ use crate::message::{
     ClassChange, Command, HANDLES_MAX, LocalCommand, LocalReport, PacketClass, Report, WriteAnswer,
     WriteRequest,
 };
+use crate::name::{Job, ServerName};
 use crate::packets::{PacketParts, PacketServer};
 use crate::server::Server;
 
@@ -260,9 +261,13 @@ where
             .collect(),
         streams: Arc::clone(&stream_counters),
     };
-    let mut cores: Vec<Core> = (0..placement.cores()).map(|_| Core::new(vec![])).collect();
+    let mut cores: Vec<Core> = (0..placement.cores()).map(|_| Core::default()).collect();
     counters.cores = cores.iter().map(Core::counters).collect();
-    let mut placed: Vec<(usize, Box<dyn Server>)> = vec![];
+    let named = |job, index: usize| {
+        let index = u16::try_from(index).expect("an engine has fewer servers");
+        ServerName { job, index }
+    };
+    let mut placed: Vec<(usize, ServerName, Box<dyn Server>)> = vec![];
     let mut parts = vec![];
     let mut memories = vec![];
     let mut write_paths = vec![];
@@ -274,8 +279,8 @@ where
             "a cycle divides a second or is a multiple of one"
         );
         let generated = assemble_volume(volume, leases, clients, &mut counters);
-        placed.push((placement.disks[at], generated.disk));
-        placed.push((placement.blocks[at], generated.block));
+        placed.push((placement.disks[at], named(Job::Disk, at), generated.disk));
+        placed.push((placement.blocks[at], named(Job::Block, at), generated.block));
         parts.push(generated.part);
         memories.push(generated.memory);
         write_paths.push(generated.write_path);
@@ -302,14 +307,12 @@ where
             class_counters: Arc::clone(&counters.classes),
             streams: Arc::clone(&stream_counters),
         });
-        // Polled before all others: its deadlines are the tightest.
-        placed.insert(0, (placement.packets, Box::new(server)));
+        placed.push((placement.packets, named(Job::Packets, 0), Box::new(server)));
         end
     });
     assert_eq!(links.len(), placement.links.len(), "each link server has a core");
     let mut connections = vec![];
-    let mut link_servers = vec![];
-    for ((port, counters), &core) in links.into_iter().zip(&counters.links).zip(&placement.links) {
+    for (index, (port, counters)) in links.into_iter().zip(&counters.links).enumerate() {
         let (end, requests, answers) = link_rings(leases, streams);
         connections.push(end);
         let parts = LinkParts {
@@ -321,7 +324,8 @@ where
             counters: Arc::clone(counters),
             streams: Arc::clone(&stream_counters),
         };
-        link_servers.push((core, Box::new(LinkServer::new(port, parts))));
+        let server = Box::new(LinkServer::new(port, parts));
+        placed.push((placement.links[index], named(Job::Link, index), server));
     }
     let delivery = DeliveryServer::new(DeliveryParts {
         streams,
@@ -333,17 +337,14 @@ where
         links: Links { connections, datagrams: packet_server },
         counters: delivery_counters,
     });
-    placed.push((placement.delivery, Box::new(delivery)));
-    for (core, link) in link_servers {
-        placed.push((core, link));
-    }
+    placed.push((placement.delivery, named(Job::Delivery, 0), Box::new(delivery)));
     let local = local.map(|local| {
         let (server, end) = assemble_local(local, file_volumes, &counters);
-        placed.push((placement.file, Box::new(server)));
+        placed.push((placement.file, named(Job::File, 0), Box::new(server)));
         end
     });
-    for (core, server) in placed {
-        cores[core].place(server);
+    for (core, name, server) in placed {
+        cores[core].place(name, server);
     }
     if cores.len() > 1 {
         for core in &mut cores {

@@ -8,6 +8,8 @@ use std::sync::Arc;
 use tactus_core::units::{MonoTime, Nanos};
 
 use crate::counters::CoreCounters;
+use crate::migration::{Mailbox, Migration, Order};
+use crate::name::{Job, ServerName};
 use crate::server::Server;
 
 /// The thread that a core runs on.
@@ -24,7 +26,10 @@ pub trait Host {
 
 /// The servers placed on one core, in the order in which they are polled.
 pub struct Core {
-    servers: Vec<Box<dyn Server>>,
+    placed: Vec<PlacedServer>,
+    mailbox: Mailbox,
+    /// An order that another thread was in the way of.
+    waiting: Option<Order>,
     /// While streams run anywhere, servers on other cores may send at any time without a wake-up.
     pub(crate) look_at_least_every: Nanos,
     /// When the next turn is due.
@@ -32,56 +37,75 @@ pub struct Core {
     counters: Arc<CoreCounters>,
 }
 
-impl Core {
-    /// Makes a core with these servers.
-    pub fn new(servers: Vec<Box<dyn Server>>) -> Self {
-        let counters = Arc::default();
-        Self { servers, look_at_least_every: Nanos(0), due: None, counters }
-    }
+/// The place of one server.
+struct PlacedServer {
+    name: ServerName,
+    server: Box<dyn Server>,
+    /// Set while the server is to leave.
+    leaving: Option<Leaving>,
+}
 
+/// How a server is to leave, and since when it begins nothing more.
+struct Leaving {
+    migration: Arc<Migration>,
+    since: MonoTime,
+}
+
+impl Default for Core {
+    fn default() -> Self {
+        Self {
+            placed: Vec::with_capacity(SERVERS),
+            mailbox: Mailbox::default(),
+            waiting: None,
+            look_at_least_every: Nanos(0),
+            due: None,
+            counters: Arc::default(),
+        }
+    }
+}
+
+impl Core {
     /// The core's counters of its own turns.
     pub fn counters(&self) -> Arc<CoreCounters> {
         Arc::clone(&self.counters)
     }
 
-    /// Adds a server; it is polled after those already here.
-    pub fn place(&mut self, server: Box<dyn Server>) {
-        self.servers.push(server);
+    /// Takes orders for this core.
+    pub fn mailbox(&self) -> Mailbox {
+        self.mailbox.clone()
     }
 
-    /// Quiesces all servers. Returns whether they may leave; the core takes turns until then.
-    pub fn quiesce(&mut self) -> bool {
-        let mut all = true;
-        for server in &mut self.servers {
-            all &= server.quiesce();
-        }
-        all
+    /// Adds a server. Datagrams are polled before all others, because their deadlines are the
+    /// tightest, then the servers in the order of a byte's path.
+    pub fn place(&mut self, name: ServerName, server: Box<dyn Server>) {
+        let rank = |name: &ServerName| (name.job != Job::Packets, *name);
+        let at = self.placed.partition_point(|one| rank(&one.name) < rank(&name));
+        self.placed.insert(at, PlacedServer { name, server, leaving: None });
     }
 
-    /// The servers, to be placed on other cores, in the same order.
-    pub fn into_servers(self) -> Vec<Box<dyn Server>> {
-        self.servers
-    }
-
-    /// Whether no server sits here.
-    pub fn is_empty(&self) -> bool {
-        self.servers.is_empty()
+    /// The names of the servers that sit here.
+    pub fn names(&self) -> impl Iterator<Item = ServerName> {
+        self.placed.iter().map(|one| one.name)
     }
 
     /// Polls every server until none has work left at `now`. Returns the time of the next turn. The
     /// number of rounds is bounded, so the thread always sleeps.
     pub fn turn(&mut self, now: MonoTime) -> Option<MonoTime> {
         self.watch_stall(now);
+        self.take_orders(now);
         for _ in 0..ROUNDS {
             let mut any = false;
-            for server in &mut self.servers {
-                any |= server.poll(now);
+            for one in &mut self.placed {
+                any |= one.server.poll(now);
             }
             if !any {
                 break;
             }
         }
-        let soonest = self.servers.iter().filter_map(|server| server.poll_timeout(now)).min();
+        let is_migrating = self.let_servers_go();
+        let timeouts = self.placed.iter().filter_map(|one| one.server.poll_timeout(now));
+        let again = is_migrating.then(|| now + TRY_AGAIN);
+        let soonest = timeouts.chain(again).min();
         let look = (self.look_at_least_every > Nanos(0)).then(|| now + self.look_at_least_every);
         self.due = match (soonest, look) {
             (Some(soonest), Some(look)) => Some(soonest.min(look)),
@@ -89,6 +113,61 @@ impl Core {
         };
         self.counters.due.set(self.due.map_or(0, |due| due.0));
         self.due
+    }
+
+    fn take_orders(&mut self, now: MonoTime) {
+        // What cannot be done yet is taken again in the next turn, not in this one.
+        let mut waiting = None;
+        while let Some(order) = self.take_order() {
+            match order {
+                Order::Leave(migration) => {
+                    let name = migration.name();
+                    let one = self.placed.iter_mut().find(|one| one.name == name);
+                    if let Some(one) = one {
+                        one.leaving = Some(Leaving { migration, since: now });
+                    }
+                }
+                Order::Arrive(migration) => match migration.arrive() {
+                    Some((server, since)) => {
+                        self.place(migration.name(), server);
+                        migration.has_arrived(now.since(since));
+                    }
+                    None => {
+                        waiting = Some(Order::Arrive(migration));
+                        break;
+                    }
+                },
+            }
+        }
+        self.waiting = waiting;
+    }
+
+    /// Lets servers leave that are ready to, after they have done what was due. Returns whether
+    /// something is left to do in the next turn.
+    fn let_servers_go(&mut self) -> bool {
+        for at in (0..self.placed.len()).rev() {
+            let one = &mut self.placed[at];
+            if one.leaving.is_some() && one.server.quiesce() {
+                self.let_go(at);
+            }
+        }
+        let is_leaving = self.placed.iter().any(|one| one.leaving.is_some());
+        is_leaving || self.waiting.is_some() || self.mailbox.has_orders()
+    }
+
+    fn take_order(&mut self) -> Option<Order> {
+        let waiting = self.waiting.take();
+        waiting.or_else(|| self.mailbox.has_orders().then(|| self.mailbox.try_take()).flatten())
+    }
+
+    /// Lets a server go, or keeps it for the next turn.
+    fn let_go(&mut self, at: usize) {
+        let PlacedServer { name, server, leaving } = self.placed.remove(at);
+        let Leaving { migration, since } = leaving.expect("it is to leave");
+        if let Err(server) = migration.leave(server, since) {
+            let leaving = Some(Leaving { migration, since });
+            self.placed.insert(at, PlacedServer { name, server, leaving });
+        }
     }
 
     /// Counts a turn that begins long after it was due: another program used the core, the machine
@@ -103,20 +182,26 @@ impl Core {
         }
     }
 
-    /// Turns until the host stops; gives the servers back.
-    pub fn run(mut self, host: &mut impl Host) -> Vec<Box<dyn Server>> {
+    /// Turns until the host stops.
+    pub fn run(mut self, host: &mut impl Host) {
         while !host.is_stopping() {
             let now = host.now();
             let until = self.turn(now);
             host.sleep(until);
         }
-        self.servers
     }
 }
 
 /// A turn that begins later than this counts as a stall: twice the lateness promised for 99.9 % of
 /// all sends.
 pub const CORE_STALL: Nanos = Nanos::from_millis(10);
+
+/// Seats for which a core has room without an allocation.
+const SERVERS: usize = 64;
+
+/// When a core tries again what another thread was in the way of, or looks whether a server may
+/// leave.
+const TRY_AGAIN: Nanos = Nanos::from_micros(50);
 
 /// A want travels delivery, block, disk, and a filled block disk, block, delivery, link: six rounds
 /// pass it on even in the worst order of servers.

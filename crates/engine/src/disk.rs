@@ -269,13 +269,10 @@ impl<P: DiskPort + Send> Server for DiskServer<P> {
         self.cycle.in_flight() == 0 && !self.cycle.is_flushing()
     }
 
-    fn resume(&mut self) -> Result<(), i32> {
-        self.port.renew()?;
-        if let Some(prober) = &mut self.prober {
-            prober.renew()?;
-        }
+    fn resume(&mut self, cpu: u32) -> Result<(), i32> {
         self.is_quiesced = false;
-        Ok(())
+        self.port.renew(cpu)?;
+        self.prober.as_mut().map_or(Ok(()), |prober| prober.renew(cpu))
     }
 }
 

@@ -20,11 +20,13 @@ pub trait Server: Send {
         true
     }
 
-    /// Ends [`Self::quiesce`]: any thread may poll it next. Called by a thread that may wait.
+    /// Ends [`Self::quiesce`]: any thread may poll it next. Threads of its own follow it to `cpu`,
+    /// the processor of its new core. Called by a thread that may wait.
     ///
     /// # Errors
-    /// The error number of a port that cannot leave its thread. The server may stay on its core.
-    fn resume(&mut self) -> Result<(), i32> {
+    /// The error number of a port that cannot leave its thread. The server goes on, but only on its
+    /// old core.
+    fn resume(&mut self, _cpu: u32) -> Result<(), i32> {
         Ok(())
     }
 }
@@ -42,7 +44,7 @@ impl<S: Server + ?Sized> Server for Box<S> {
         (**self).quiesce()
     }
 
-    fn resume(&mut self) -> Result<(), i32> {
-        (**self).resume()
+    fn resume(&mut self, cpu: u32) -> Result<(), i32> {
+        (**self).resume(cpu)
     }
 }

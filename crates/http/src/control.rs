@@ -1,4 +1,5 @@
-//! The control API: recordings, channels, classes, pins, and reloading the configuration.
+//! The control API: recordings, channels, classes, pins, the placement of servers, and reloading
+//! the configuration.
 //!
 //! Promise: each action needs its own right; rights of uploads do not suffice. The rights are
 //! checked before any byte of a body is read.
@@ -8,9 +9,11 @@ mod recordings;
 mod channels;
 mod classes;
 mod pins;
+mod placement;
 mod reload;
 
 use tactus_control::pins::Pins;
+use tactus_control::placer::Placer;
 use tactus_control::rights::Right;
 use tactus_core::path::RequestPath;
 use tactus_playout::channels::Channels;
@@ -36,6 +39,8 @@ pub struct Control {
     pub classes: Option<Classes>,
     /// What is kept in memory.
     pub pins: Option<Pins>,
+    /// Moves the servers of the engine.
+    pub placer: Option<Placer>,
     /// Reloads the configuration, if it came from a file.
     pub reload: Option<Reload>,
 }
@@ -47,6 +52,7 @@ enum Section {
     Channels,
     Classes,
     Pins,
+    Placement,
     Reload,
 }
 
@@ -56,6 +62,7 @@ fn part(path: &RequestPath) -> Option<Section> {
         path if channels::is_here(path) => Some(Section::Channels),
         path if classes::is_here(path) => Some(Section::Classes),
         path if pins::is_here(path) => Some(Section::Pins),
+        path if placement::is_here(path) => Some(Section::Placement),
         path if reload::is_here(path) => Some(Section::Reload),
         _ => None,
     }
@@ -69,13 +76,13 @@ pub(super) fn is_here(path: &RequestPath) -> bool {
 /// Whether reading `path` needs a token at the address of `[http]`, but none at the address of
 /// `[admin]`. A channel's description is public, because its receivers need it.
 pub(super) fn is_status(path: &RequestPath) -> bool {
-    matches!(part(path), Some(Section::Channels | Section::Classes | Section::Pins))
-        && !channels::is_guide(path)
+    is_protected(path) && !channels::is_guide(path)
 }
 
 /// Whether the address of `[http]` reveals nothing about `path` without a token.
 pub(super) fn is_protected(path: &RequestPath) -> bool {
-    matches!(part(path), Some(Section::Channels | Section::Classes | Section::Pins))
+    let sections = [Section::Channels, Section::Classes, Section::Pins, Section::Placement];
+    part(path).is_some_and(|part| sections.contains(&part))
 }
 
 /// Whether `path` belongs to recordings: even reading them needs the right.
@@ -92,6 +99,7 @@ fn rights(part: Section, is_read: bool) -> &'static [Right] {
         (Section::Classes, true) => &[Right::Classes, Right::Channels],
         (Section::Classes, false) => &[Right::Classes],
         (Section::Pins, _) => &[Right::Pins],
+        (Section::Placement, _) => &[Right::Placement],
         (Section::Reload, _) => &[Right::Reload],
     }
 }
@@ -128,6 +136,9 @@ pub(super) async fn answer(
         }
         Section::Pins => {
             BodyOutcome::Answer(pins::answer(control.pins.as_ref(), request, path).await?)
+        }
+        Section::Placement => {
+            placement::answer(control.placer.as_ref(), request, path, incoming).await?
         }
         Section::Reload => {
             BodyOutcome::Answer(reload::answer(control.reload.as_ref(), request).await?)

@@ -19,6 +19,7 @@ mod measure;
 mod mount;
 mod nested;
 mod pin;
+mod place;
 mod play;
 mod probe;
 mod progress;
@@ -88,6 +89,7 @@ enum Command {
     Channel(Box<channel::Channel>),
     Class(class::Class),
     Pin(pin::Pin),
+    Place(place::Place),
     Reload(reload::Reload),
     Rm(rename::Rm),
     Mv(rename::Mv),
@@ -190,6 +192,7 @@ pub fn main() -> ExitCode {
         Command::Channel(channel) => channel.run(),
         Command::Class(class) => class.run(),
         Command::Pin(pin) => pin.run(),
+        Command::Place(place) => place.run(),
         Command::Reload(reload) => reload.run(),
         Command::Rm(rm) => rm.run(),
         Command::Mv(mv) => mv.run(),

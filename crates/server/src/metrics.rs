@@ -25,7 +25,7 @@ use tactus_control::engine::{
     self, Engine, LearnedModel, PacketFacts, Stalls, VolumeFacts, Watchdog, WritePath,
 };
 use tactus_control::pins::Pins;
-use tactus_control::placement::CorePlan;
+use tactus_control::placer::Placer;
 use tactus_control::recording::{Recorder, Totals};
 use tactus_core::units::BitRate;
 use tactus_engine::assembly::Counters;
@@ -51,7 +51,9 @@ pub struct Sources {
     watchdog: Watchdog,
     degradations: Degradations,
     stalls: Stalls,
-    placement: Vec<CorePlan>,
+    /// The processors of the real-time cores.
+    cpus: Vec<u32>,
+    placer: Placer,
     degraded: Vec<String>,
     recordings: Option<Recordings>,
     recorder: Option<Recorder>,
@@ -120,7 +122,8 @@ impl MetricsEndpoint {
             watchdog: engine.watchdog.clone(),
             degradations: engine.degradations.clone(),
             stalls: engine.stalls.clone(),
-            placement: engine.placement.clone(),
+            cpus: engine.placement.iter().map(|plan| plan.cpu).collect(),
+            placer: engine.placer.clone(),
             degraded: engine.degraded.clone(),
             recordings,
             recorder,
@@ -246,6 +249,7 @@ impl Internal for MetricsEndpoint {
             _ if path.starts_with(RECORDINGS) => self.recordings(&path[RECORDINGS.len()..]),
             "/api/v1/channels" => self.channels(""),
             "/api/v1/classes" => Response::json(200, &self.sources.classes.all()),
+            "/api/v1/placement" => Response::json(200, &self.sources.placer.placement()),
             "/api/v1/pins" => Response::json(200, &self.sources.pins.all()),
             "/api/v1/sessions" => self.sessions(),
             _ if path.starts_with(CHANNELS) => self.channels(&path[CHANNELS.len()..]),
@@ -254,7 +258,7 @@ impl Internal for MetricsEndpoint {
             _ if path == "/api" || path.starts_with("/api/") => Response::text(
                 404,
                 "there are /metrics and, below /api/v1/, status, capacity, recordings, channels, \
-                 classes, pins and sessions",
+                 classes, pins, placement and sessions",
             ),
             _ => return None,
         };
@@ -351,7 +355,7 @@ impl Sources {
 
     /// The processor of a core of the ledger.
     fn cpu(&self, number: u32) -> Option<String> {
-        self.placement.get(number as usize).map(|plan| plan.cpu.to_string())
+        self.cpus.get(number as usize).map(ToString::to_string)
     }
 
     /// Sends into connections that were not on time: data was missing, or the core was stalled.

@@ -223,9 +223,9 @@ fn print_found(found: &CampaignResult) {
     let tally = &found.tally;
     println!(
         "{} worlds, each twice: {} s simulated in {:.1} s; {} streams begun, {} refused, at most \
-         {} at once; {} titles pinned, {} streams of them; {} GB in {} sends; {} underruns in \
-         worlds with faults; {} MB of uploads in {} files, {} acknowledgements, {} failed, {} \
-         recordings; {} followed a growing title, {} \
+         {} at once; {} titles pinned, {} streams of them; {} GB in {} sends; {} \
+         servers moved; {} underruns in worlds with faults; {} MB of uploads in {} files, {} \
+         acknowledgements, {} failed, {} recordings; {} followed a growing title, {} \
          a plan; {} blocks damaged; {} datagrams",
         found.worlds,
         tally.simulated.0 / SECOND.0,
@@ -237,6 +237,7 @@ fn print_found(found: &CampaignResult) {
         tally.resident,
         tally.bytes / 1_000_000_000,
         tally.sends,
+        tally.moves,
         tally.underruns,
         tally.written / 1_000_000,
         tally.uploads,

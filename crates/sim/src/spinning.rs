@@ -63,7 +63,7 @@ impl Spinning {
             block: BLOCK,
             blocks: 0,
             ahead: 0,
-            core: 0,
+            server: 0,
             read_per_mib: Nanos(1),
             per_write: Nanos(1),
             write_path: None,

@@ -61,6 +61,8 @@ pub(crate) struct Swarm {
     pub(crate) links: usize,
     /// Every server is on a random core, not on the default one.
     pub(crate) scattered: bool,
+    /// About how often a server moves to another core; `None`: never.
+    pub(crate) moves: Option<Nanos>,
     /// Limit of the lateness of a core's turn.
     pub(crate) lateness: Nanos,
     /// Limit of the delay of the control side.
@@ -240,6 +242,7 @@ impl Swarm {
             cores: 1,
             links: 1,
             scattered: false,
+            moves: None,
             lateness: Nanos(0),
             control_delay: Nanos(1000),
             streams: 256,
@@ -354,6 +357,7 @@ impl Swarm {
             cores,
             links,
             scattered: dice.chance(300),
+            moves: draw_moves(&mut all.fork(13), cores),
             lateness,
             control_delay: Nanos::from_micros(dice.spread(1, 5000)),
             streams: if is_crowded {
@@ -386,6 +390,12 @@ fn draw_plans(dice: &mut Dice, clients: &mut [ClientSpec]) {
         let watches = matches!(client.kind, ClientKind::Viewer | ClientKind::Zapper);
         client.has_plans = watches && dice.chance(share);
     }
+}
+
+/// Half of the worlds with several cores have servers that move.
+fn draw_moves(dice: &mut Dice, cores: usize) -> Option<Nanos> {
+    let moves = cores > 1 && dice.chance(500);
+    moves.then(|| Nanos::from_micros(dice.spread(3_000, 3_000_000)))
 }
 
 /// The cores and link servers of a world that has `cores` by itself. Few have eight of each, as
@@ -775,6 +785,7 @@ pub(crate) struct Summary {
     cores: usize,
     links: usize,
     scattered: bool,
+    moves: Option<Nanos>,
     lateness: Nanos,
     streams: u32,
     volumes: Vec<String>,
@@ -794,6 +805,7 @@ impl Swarm {
             cores: self.cores,
             links: self.links,
             scattered: self.scattered,
+            moves: self.moves,
             lateness: self.lateness,
             streams: self.streams,
             volumes: self.volumes.iter().map(|volume| format!("{volume:?}")).collect(),

@@ -5,6 +5,7 @@
 
 mod clients;
 mod disks;
+mod moves;
 mod schedule;
 mod uploads;
 
@@ -41,6 +42,7 @@ use crate::verdict::{Invariant, require};
 
 use clients::{Client, Live, PinnedTitle};
 use disks::LearnedDisk;
+use moves::Move;
 use schedule::{Due, Event};
 use uploads::{Store, Uploader};
 
@@ -91,6 +93,9 @@ pub(crate) struct World {
     quiet: Option<MonoTime>,
     /// Underruns counted when everything had to be on time again.
     recovered: Option<u64>,
+    /// The server that is on its way to another core.
+    moving: Option<Move>,
+    dice_of_moves: Dice,
 }
 
 /// A core, and its next turn.
@@ -128,6 +133,8 @@ pub struct Tally {
     pub pinned: u64,
     /// Deliveries that used pinned titles.
     pub resident: u64,
+    /// Servers that moved to another core.
+    pub moves: u64,
     /// Maximum of simultaneous deliveries.
     pub streams_max: u64,
     /// Bytes handed over for writing.
@@ -176,6 +183,7 @@ impl Tally {
         self.underruns += other.underruns;
         self.pinned += other.pinned;
         self.resident += other.resident;
+        self.moves += other.moves;
         self.streams_max = self.streams_max.max(other.streams_max);
         self.written += other.written;
         self.acks += other.acks;
@@ -217,6 +225,7 @@ impl World {
         let dice = Dice::new(swarm.seed).fork(9);
         let titles: Arc<[Title]> = swarm.titles.clone().into();
         let placement = place(&swarm, &mut dice.fork(1));
+        let dice_of_moves = dice.fork(3);
         let others_fail = swarm.volumes.iter().any(|volume| !volume.faults.is_empty());
         let net = Arc::new(Mutex::new(Net::new(
             swarm.streams,
@@ -292,7 +301,7 @@ impl World {
                 block: tactus_core::units::Bytes(u64::from(spec.block)),
                 blocks: spec.places,
                 ahead: spec.memory.ahead(),
-                core: 0,
+                server: 0,
                 read_per_mib: Nanos(1),
                 per_write: Nanos(1),
                 write_path: spec.write_path.map(|write_path| WriteLimits {
@@ -383,6 +392,8 @@ impl World {
             tally: Tally::default(),
             quiet: None,
             recovered: None,
+            moving: None,
+            dice_of_moves,
         };
         for client in 0..world.clients.len() {
             let at = now + world.clients[client].spec.arrives;
@@ -394,6 +405,9 @@ impl World {
         }
         if learns {
             world.push(now + disks::LOOK, Event::FollowDisks);
+        }
+        if let Some(every) = world.swarm.moves {
+            world.push(now + every, Event::Move);
         }
         world.push(now + SECOND, Event::LookAround);
         world
@@ -457,24 +471,24 @@ impl World {
 
     fn turn_core(&mut self, at: usize) {
         let now = self.now;
-        let slot = &mut self.cores[at];
-        if self.placement.links.contains(&at) {
-            let elapsed = now.since(slot.last);
+        if self.may_sit(at, &self.placement.links) {
+            let elapsed = now.since(self.last_turn(at));
             let visits = 2 + elapsed.0 / (10 * MILLISECOND.0);
             let streams = self.live.len() as u64;
             let mut net = open(&self.net);
             net.paused = paused_by(&self.swarm.pauses, now);
             net.turn = LinkTurn {
-                wanted: slot.wanted.unwrap_or(now).min(now),
+                wanted: self.cores[at].wanted.unwrap_or(now).min(now),
                 sends: 0,
                 sends_max: 16 + 4 * streams * visits,
             };
         }
-        if at == self.placement.delivery {
+        if self.may_sit(at, &[self.placement.delivery]) {
             for volume in self.starting.drain(..) {
                 open(&self.devices[volume]).note_start(now);
             }
         }
+        let slot = &mut self.cores[at];
         let wanted = turn(&mut slot.core, now);
         slot.last = now;
         slot.wanted = wanted;
@@ -487,6 +501,7 @@ impl World {
             after_pause(&self.swarm.pauses, (wanted + late).max(now + Nanos(1)))
         });
         self.cores[at].actual = actual;
+        self.follow_move();
         if self.reports_woken.swap(false, Ordering::Relaxed) {
             let delay = Nanos(self.dice.below(self.swarm.control_delay.0));
             self.push(now + delay, Event::Reports);

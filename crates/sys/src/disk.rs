@@ -186,20 +186,25 @@ impl DiskDevice {
         reads + self.writes.as_ref().map_or(0, DiskWrites::in_flight)
     }
 
-    /// Lets another thread be the next user of the device; see [`DiskRing::renew`].
+    /// Lets another thread be the next user of the device; see [`DiskRing::renew`]. The threads
+    /// that fill blocks follow to the processor `cpu`.
     ///
     /// # Errors
     /// As [`DiskRing::open`]; the device is then as before.
     ///
     /// # Panics
     /// If transfers are in flight on a ring.
-    pub fn renew(&mut self) -> io::Result<()> {
+    pub fn renew(&mut self, cpu: u32) -> io::Result<()> {
         if let Some(DiskWrites::Ring(ring)) = &mut self.writes {
             ring.renew()?;
         }
         match &mut self.reads {
             Reads::Ring(ring) => ring.renew(),
-            Reads::Pages(_) | Reads::Threads { .. } => Ok(()),
+            Reads::Pages(pages) => {
+                pages.follow(cpu);
+                Ok(())
+            }
+            Reads::Threads { .. } => Ok(()),
         }
     }
 
@@ -291,8 +296,8 @@ impl DiskPort for DiskDevice {
         self.writes.as_mut()?.poll_synced(now)
     }
 
-    fn renew(&mut self) -> Result<(), i32> {
-        Self::renew(self).map_err(|refused| errno_of(&refused))
+    fn renew(&mut self, cpu: u32) -> Result<(), i32> {
+        Self::renew(self, cpu).map_err(|refused| errno_of(&refused))
     }
 }
 

@@ -1,4 +1,4 @@
-//! The servers that send, and their cores.
+//! The servers that send.
 //!
 //! Promise: each delivery is admitted on the core that sends it. Of several link servers, the one
 //! on the core with the most free time sends a new delivery at a rate, and the one with the fewest
@@ -10,9 +10,9 @@ use tactus_core::cost::PlannedCost;
 use tactus_core::ledger::{Ledger, Rejection};
 use tactus_engine::message::LinkId;
 
-/// The cores of the servers that send, by their numbers in the ledger.
+/// The servers that send, by their numbers in the ledger.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct SenderCores {
+pub struct SenderNumbers {
     /// Each link server.
     pub links: Vec<u32>,
     /// The packet server.
@@ -31,24 +31,21 @@ pub(super) enum Sender {
 }
 
 impl Sender {
-    /// Their cores; one core may be there several times.
-    fn all(self, cores: &SenderCores) -> Vec<(u32, LinkId)> {
+    /// Their numbers.
+    fn all(self, numbers: &SenderNumbers) -> Vec<(u32, LinkId)> {
         match self {
-            Self::AnyLink => cores.links.iter().copied().zip((0..).map(LinkId)).collect(),
-            Self::Packets => vec![(cores.packets, LinkId(0))],
+            Self::AnyLink => numbers.links.iter().copied().zip((0..).map(LinkId)).collect(),
+            Self::Packets => vec![(numbers.packets, LinkId(0))],
         }
     }
 
-    /// The different cores.
-    pub(super) fn cores(self, cores: &SenderCores) -> Vec<u32> {
-        let mut all: Vec<_> = self.all(cores).into_iter().map(|(core, _)| core).collect();
-        all.sort_unstable();
-        all.dedup();
-        all
+    /// Their numbers in the ledger.
+    pub(super) fn numbers(self, numbers: &SenderNumbers) -> Vec<u32> {
+        self.all(numbers).into_iter().map(|(server, _)| server).collect()
     }
 
-    /// The cost on the core that is to send, and the link server there. `without_rate` counts the
-    /// deliveries without a rate of each link server.
+    /// The cost of the server that is to send, and its link. `without_rate` counts the deliveries
+    /// without a rate of each link server.
     ///
     /// # Errors
     /// The short resource of the server that was asked first.
@@ -56,18 +53,19 @@ impl Sender {
         self,
         cost: &PlannedCost,
         ledger: &Ledger,
-        cores: &SenderCores,
+        numbers: &SenderNumbers,
         without_rate: &[u32],
     ) -> Result<(PlannedCost, LinkId), Rejection> {
-        let mut senders = self.all(cores);
+        let mut senders = self.all(numbers);
         if cost.is_sent_at_rate() {
-            senders.sort_by_key(|&(core, _)| Reverse(ledger.free_time(core)));
+            let free = |server| ledger.free_time(ledger.core_of(server));
+            senders.sort_by_key(|&(server, _)| Reverse(free(server)));
         } else {
             senders.sort_by_key(|&(_, link)| without_rate[usize::from(link.0)]);
         }
         let mut first = None;
-        for (core, link) in senders {
-            let cost = cost.clone().on(core);
+        for (server, link) in senders {
+            let cost = cost.clone().by(server);
             match ledger.check_planned(&cost) {
                 Ok(()) => return Ok((cost, link)),
                 Err(short) => first = first.or(Some(short)),

@@ -52,7 +52,7 @@ impl Fixture {
             block: Bytes(256 * KIB),
             blocks: 1000,
             ahead: 0,
-            core: 0,
+            server: 0,
             read_per_mib: Nanos(0),
             per_write: Nanos(0),
             write_path: None,
@@ -71,7 +71,7 @@ impl Fixture {
         let counters: Arc<[_]> = (0..100).map(|_| StreamCounters::default()).collect();
         let retry_after = Duration::from_secs(1);
         let rules = BrokerRules {
-            senders: SenderCores { links: (0..links).collect(), packets: 0, file: 0 },
+            senders: SenderNumbers { links: (0..links).collect(), packets: 0, file: 0 },
             cpus: (0..links).collect(),
             downloads_max: 2,
             download_share: crate::settings::ClientShare::Fair,

@@ -8,7 +8,7 @@ use tactus_core::cost::{BEST_EFFORT_BLOCKS, DiskLimits, SendCost, WriteLimits};
 use tactus_core::cycle_choice::ArmVolume;
 use tactus_core::disk_model::{DiskModel, Ratio};
 use tactus_core::estimator::ModelOrigin;
-use tactus_core::ledger::{Ledger, Limits};
+use tactus_core::ledger::{Ledger, Limits, ServerPlace};
 use tactus_core::pacer;
 use tactus_core::units::{BitRate, Bytes, KIB, MIB, Nanos, SECOND};
 use tactus_engine::assembly::Placement;
@@ -20,6 +20,7 @@ use tactus_sys::probe;
 use crate::class::Class;
 use crate::local::OWN_CLIENTS;
 use crate::measure::{self, VolumeModel};
+use crate::placement::{Job, ServerName};
 use crate::settings::{ARENA_MAX_AUTO, EngineSettings, Sendfile, Volume};
 
 /// The properties of one volume.
@@ -270,7 +271,8 @@ const PLACE_MAX: Bytes = Bytes(MIB);
 pub(super) fn of(
     settings: &EngineSettings,
     volumes: &[VolumeFacts],
-    placement: &Placement,
+    servers: &[ServerName],
+    cores: usize,
     rates: LinkRates,
     real_time: bool,
 ) -> Limits {
@@ -280,25 +282,56 @@ pub(super) fn of(
         clients => u32::from(clients + OWN_CLIENTS) * PLACES_OF_CLIENT,
     };
     let disks = volumes.iter().enumerate().map(|(index, volume)| {
-        let disk = disk_limits(&volume.limits, volume.model, placement.disks[index] as u32, derate);
+        let server = number_of(servers, Job::Disk, index);
+        let disk = disk_limits(&volume.limits, volume.model, server, derate);
         DiskLimits { blocks: disk.blocks.saturating_sub(local_places), ..disk }
     });
     let share = |rate: BitRate| BitRate(settings.link.budget.of(rate.0));
     let link = share(rates.link);
     let datagrams = (rates.datagrams < rates.link).then(|| share(rates.datagrams));
     let core = Nanos(settings.cpu_budget.of(SECOND.0) / u64::from(derate));
-    let mut cores = vec![core; placement.cores()];
-    if settings.local_clients > 0 {
-        let core = &mut cores[placement.file];
-        *core = Nanos(core.0.saturating_sub(CORE_SHARE_THOUSANDTHS * SECOND.0 / 1000));
-    }
+    let cores = vec![core; cores];
     let classes = settings.classes.0.iter().map(Class::limits).collect();
     let streams = settings.memory.streams_max;
     Limits { disks: disks.collect(), link, datagrams, classes, cores, streams }
 }
 
-/// A disk as admission sees it; `core` serves it.
-fn disk_limits(limits: &VolumeLimits, model: DiskModel, core: u32, derate: u32) -> DiskLimits {
+/// The number of a server in the ledger.
+///
+/// # Panics
+/// If there is no such server.
+pub(super) fn number_of(servers: &[ServerName], job: Job, index: usize) -> u32 {
+    let is_it = |name: &ServerName| name.job == job && usize::from(name.index) == index;
+    servers.iter().position(is_it).expect("the engine has this server") as u32
+}
+
+/// Each server as the ledger sees it, by its number there.
+pub(super) fn places_of(
+    settings: &EngineSettings,
+    servers: &[ServerName],
+    placement: &Placement,
+) -> Vec<ServerPlace> {
+    let place = |name: &ServerName| {
+        let index = usize::from(name.index);
+        let core = match name.job {
+            Job::Disk => placement.disks[index],
+            Job::Block => placement.blocks[index],
+            Job::Delivery => placement.delivery,
+            Job::Link => placement.links[index],
+            Job::Packets => placement.packets,
+            Job::File => placement.file,
+        };
+        let kept = match name.job {
+            Job::File if settings.local_clients > 0 => CORE_SHARE_THOUSANDTHS * SECOND.0 / 1000,
+            _ => 0,
+        };
+        ServerPlace { core: core as u32, kept: Nanos(kept) }
+    };
+    servers.iter().map(place).collect()
+}
+
+/// A disk as admission sees it; `server` reads it.
+fn disk_limits(limits: &VolumeLimits, model: DiskModel, server: u32, derate: u32) -> DiskLimits {
     let VolumeLimits { block, sendfile, .. } = *limits;
     DiskLimits {
         model,
@@ -307,7 +340,7 @@ fn disk_limits(limits: &VolumeLimits, model: DiskModel, core: u32, derate: u32) 
         block,
         blocks: limits.places(),
         ahead: if sendfile { limits.ahead() } else { 0 },
-        core,
+        server,
         read_per_mib: if sendfile { READ_CACHED } else { READ },
         per_write: connection_cost(sendfile).of_small_send(),
         write_path: limits.write_path,
@@ -395,7 +428,7 @@ mod tests {
 
     fn promised(settings: &EngineSettings, is_kept_full: bool) -> Ledger {
         let rates = link_rates(settings, is_kept_full);
-        Ledger::new(of(settings, &[], &Placement::sensible(0, 1), rates, true))
+        Ledger::new(of(settings, &[], &[], 1, rates, true))
     }
 
     #[test]
@@ -425,7 +458,7 @@ mod tests {
         let check = |datagrams: u64| {
             let (link, datagrams) = (BitRate(1_000_000_000), BitRate(datagrams));
             let rates = LinkRates { link, datagrams };
-            check_classes(&Ledger::new(of(&settings, &[], &Placement::sensible(0, 1), rates, true)))
+            check_classes(&Ledger::new(of(&settings, &[], &[], 1, rates, true)))
         };
         assert!(check(12_000_000).is_ok());
         let error = check(11_000_000).expect_err("nine tenths of it").to_string();

@@ -233,8 +233,8 @@ impl DiskPort for ProbePort {
         None
     }
 
-    fn renew(&mut self) -> Result<(), i32> {
-        DiskPort::renew(&mut self.device)
+    fn renew(&mut self, cpu: u32) -> Result<(), i32> {
+        DiskPort::renew(&mut self.device, cpu)
     }
 }
 

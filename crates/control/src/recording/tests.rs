@@ -17,7 +17,7 @@ use tactus_storage::store::{
 use tokio::sync::watch;
 
 use super::*;
-use crate::broker::{BrokerParts, BrokerRules, DatagramCost, Degradations, SenderCores};
+use crate::broker::{BrokerParts, BrokerRules, DatagramCost, Degradations, SenderNumbers};
 
 struct Silent;
 
@@ -133,7 +133,7 @@ fn broker() -> Broker {
         block: Bytes(PLACE),
         blocks: 1000,
         ahead: 0,
-        core: 0,
+        server: 0,
         read_per_mib: Nanos(0),
         per_write: Nanos(0),
         write_path: Some(WriteLimits { places: 400, place: Bytes(PLACE), floor_thousandths: 50 }),
@@ -148,7 +148,7 @@ fn broker() -> Broker {
     };
     let (to_engine, _) = ring(64);
     let rules = BrokerRules {
-        senders: SenderCores { links: vec![0], packets: 0, file: 0 },
+        senders: SenderNumbers { links: vec![0], packets: 0, file: 0 },
         cpus: vec![0],
         downloads_max: 2,
         download_share: crate::settings::ClientShare::Fair,

@@ -14,7 +14,7 @@ const ARM: DiskLimits = DiskLimits {
     block: Bytes(MIB),
     blocks: 500,
     ahead: 0,
-    core: 0,
+    server: 0,
     read_per_mib: Nanos::from_micros(100),
     per_write: Nanos::from_micros(6),
     write_path: None,

@@ -29,7 +29,7 @@ fn volume(model: DiskModel) -> ArmVolume {
         block: Bytes(MIB),
         blocks: 0,
         ahead: 0,
-        core: 0,
+        server: 0,
         read_per_mib: Nanos::from_micros(100),
         per_write: Nanos::from_micros(6),
         write_path: None,

@@ -18,7 +18,7 @@ fn limits() -> Limits {
         block: Bytes(MIB),
         blocks: 500,
         ahead: 0,
-        core: 0,
+        server: 0,
         read_per_mib: Nanos::from_micros(100),
         per_write: Nanos::from_micros(6),
         write_path: None,
@@ -235,7 +235,7 @@ fn each_core_has_time_of_its_own_and_the_one_without_is_named() {
     let empty: Vec<_> = ledger.levels().collect();
     // Read by core 0. A core that only sends has time for one more.
     let cost = connected(&ledger, 0, 8_000_000);
-    let on = |core| cost.on(core);
+    let on = |server| cost.by(server);
     let (both, sends) = (cost.source.cpu + cost.output.cpu, cost.output.cpu);
     let room = |cores: &[u32]| u64::from(ledger.room_for(cost, cores));
     assert_eq!(room(&[0]), each.0 / both.0);
@@ -254,6 +254,48 @@ fn each_core_has_time_of_its_own_and_the_one_without_is_named() {
     for _ in 0..each.0 / sends.0 {
         ledger.release(on(1));
     }
+    assert_eq!(ledger.levels().collect::<Vec<_>>(), empty);
+}
+
+#[test]
+fn a_server_that_moves_takes_its_promises_along_and_none_goes_where_there_is_no_room() {
+    let each = Nanos::from_millis(3);
+    let limits = Limits { cores: alloc::vec![each; 2], ..limits() };
+    // Read by server 0 on core 0, sent by server 1, which keeps a third of its core for itself.
+    let kept = Nanos(each.0 / 3);
+    let places = [(0, Nanos(0)), (1, kept)].map(|(core, kept)| ServerPlace { core, kept });
+    let mut ledger = Ledger::with_servers(limits, places);
+    let empty: Vec<_> = ledger.levels().collect();
+    let cost = connected(&ledger, 0, 8_000_000).by(1);
+    let used = |ledger: &Ledger| {
+        let of_cores = ledger.levels().filter(|level| level.resource == Resource::Cpu);
+        of_cores.map(|level| (level.used, level.limit)).collect::<Vec<_>>()
+    };
+    let apart = u64::from(ledger.room_for(cost, &[1]));
+    assert_eq!(apart, (each - kept).0 / cost.output.cpu.0);
+    let followed =
+        PlannedCost { lasting: cost.lasting(), steps: alloc::vec![(3..9, cost.following())] };
+    ledger.admit_planned(&followed).expect("there is room");
+    ledger.admit(cost).expect("there is room");
+    ledger.move_server(1, 0).expect("there is room for both");
+    let both = cost.source.cpu + cost.output.cpu;
+    assert_eq!(used(&ledger), [(2 * both.0, (each - kept).0), (0, each.0)]);
+    assert_eq!(u64::from(ledger.room_for(cost, &[1])), (each - kept).0 / both.0 - 2);
+    while ledger.admit(cost).is_ok() {}
+    let before = used(&ledger);
+    ledger.move_server(0, 1).expect("the reads have room on an empty core");
+    while ledger.admit(cost).is_ok() {}
+    let apart = used(&ledger);
+    let short = ledger.move_server(0, 0).expect_err("core 0 is full of what is sent");
+    assert_eq!((short.resource, short.number), (Resource::Cpu, 0));
+    assert!(used(&ledger) == apart && apart != before, "a move that is refused changes nothing");
+    let streams = ledger.streams();
+    for _ in 1..streams {
+        ledger.release(cost);
+    }
+    ledger.release_planned(&followed);
+    ledger.move_server(1, 1).expect("nothing is promised");
+    ledger.move_server(0, 0).expect("nothing is promised");
     assert_eq!(ledger.levels().collect::<Vec<_>>(), empty);
 }
 

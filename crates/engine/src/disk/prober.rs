@@ -88,7 +88,7 @@ impl Prober {
     }
 
     /// Lets another thread be the next user of the device.
-    pub(super) fn renew(&mut self) -> Result<(), i32> {
-        self.setup.port.renew()
+    pub(super) fn renew(&mut self, cpu: u32) -> Result<(), i32> {
+        self.setup.port.renew(cpu)
     }
 }

@@ -1,7 +1,9 @@
 //! Servers that leave their core: they begin nothing, and lose nothing.
 
 use tactus_core::units::{Nanos, SECOND};
+use tactus_engine::cores::Core;
 use tactus_engine::message::Outcome;
+use tactus_engine::name::{Job, ServerName};
 
 use crate::fixture::{BOTH, CYCLE, Fixture, TITLE, content};
 use crate::{RATE, finished, retired};
@@ -34,15 +36,18 @@ fn servers_that_move_to_another_core_lose_nothing_and_are_not_late() {
 }
 
 #[test]
-fn a_quiesced_disk_server_begins_nothing_until_it_goes_on() {
+fn a_disk_server_that_leaves_begins_nothing_until_it_has_arrived() {
     for memory in BOTH {
         let mut fixture = Fixture::new(memory);
         assert_eq!(fixture.hand_over(), Nanos(0), "an idle core can be left at once");
-        assert!(fixture.core.quiesce());
+        let disk = ServerName { job: Job::Disk, index: 0 };
+        let migration = fixture.begin_migration(disk, &Core::default());
         let stream = fixture.start(1, RATE);
         fixture.pass(SECOND);
         assert_eq!((fixture.at_the_device(), fixture.received(stream).len()), (0, 0));
-        fixture.hand_over();
+        let mut server = migration.take().expect("an idle server leaves at once");
+        server.resume(0).expect("the ports stay");
+        migration.go_on(server, Some(&fixture.core.mailbox()));
         fixture.pass(SECOND.times(12));
         assert_eq!(finished(&fixture, stream), Some((Outcome::Complete, TITLE)));
     }

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::pin::pin;
 
 use tactus_control::broker::{
-    BrokerParts, BrokerRules, DatagramCost, Degradations, Device, Party, SenderCores,
+    BrokerParts, BrokerRules, DatagramCost, Degradations, Device, Party, SenderNumbers,
 };
 use tactus_control::settings::ClientShare;
 use tactus_core::cost::{DiskLimits, SendCost};
@@ -143,7 +143,7 @@ fn broker(link: BitRate) -> (Broker, Consumer<Command>) {
             block: Bytes(256 * KIB),
             blocks: (1024 * MIB / (256 * KIB)) as u32,
             ahead: 0,
-            core: 0,
+            server: 0,
             read_per_mib: Nanos(0),
             per_write: Nanos(0),
             write_path: None,
@@ -161,7 +161,7 @@ fn broker(link: BitRate) -> (Broker, Consumer<Command>) {
         class_changes: None,
         waker: Box::new(Silent),
         rules: BrokerRules {
-            senders: SenderCores { links: vec![0], packets: 0, file: 0 },
+            senders: SenderNumbers { links: vec![0], packets: 0, file: 0 },
             cpus: vec![0],
             downloads_max: 2,
             download_share: ClientShare::All,

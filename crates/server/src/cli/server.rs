@@ -152,6 +152,7 @@ impl Server {
         control.channels = Some(channels.clone());
         control.classes = Some(classes.clone());
         control.pins = Some(pins.clone());
+        control.placer = Some(engine.placer.clone());
         control.reload = reload.clone();
         let rtsp = match rtsp_listeners.is_empty() {
             true => None,

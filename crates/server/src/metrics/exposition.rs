@@ -85,8 +85,8 @@ fn health(page: &mut Page, sources: &Sources) -> fmt::Result {
 /// Stalls of real-time cores.
 fn stalls(page: &mut Page, sources: &Sources) -> fmt::Result {
     let cores = || {
-        let plans = sources.placement.iter().map(|plan| vec![("core", plan.cpu.to_string())]);
-        plans.zip(&sources.counters.cores)
+        let labels = sources.cpus.iter().map(|cpu| vec![("core", cpu.to_string())]);
+        labels.zip(&sources.counters.cores)
     };
     let help = "Turns of a real-time core that began more than 10 ms late";
     let each = cores().map(|(labels, core)| (labels, core.stalls.value()));

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::Serialize;
 use tactus_control::engine::{OngoingStall, Stall, StallSummary};
+use tactus_control::placer::CoreStatus;
 use tactus_control::recording::{Figures, LossKind, Recorder};
 use tactus_core::disk_model::DiskModel;
 use tactus_core::units::Nanos;
@@ -38,7 +39,7 @@ pub(super) struct Status {
     health: Health,
     /// Stalls of real-time cores.
     stalls: StallStatus,
-    placement: Vec<Core>,
+    placement: Vec<CoreStatus>,
     volumes: Vec<VolumeStatus>,
     /// Indexes of transport streams, made in the background.
     indexes: Indexes,
@@ -177,12 +178,6 @@ struct LastStall {
 }
 
 #[derive(Serialize)]
-struct Core {
-    cpu: u32,
-    servers: Vec<String>,
-}
-
-#[derive(Serialize)]
 struct VolumeStatus {
     mount: String,
     path: String,
@@ -314,10 +309,6 @@ struct LossStatus {
 
 impl Status {
     pub(super) fn now(sources: &Sources) -> Self {
-        let core = |plan: &tactus_control::placement::CorePlan| Core {
-            cpu: plan.cpu,
-            servers: plan.servers.iter().map(ToString::to_string).collect(),
-        };
         Self {
             version: env!("CARGO_PKG_VERSION"),
             uptime_seconds: sources.started.elapsed().as_secs(),
@@ -325,7 +316,7 @@ impl Status {
             conditions: sources.conditions(),
             health: Health::now(sources),
             stalls: stalls(sources),
-            placement: sources.placement.iter().map(core).collect(),
+            placement: sources.placer.placement(),
             volumes: (0..)
                 .zip(&sources.volumes)
                 .map(|(at, one)| volume(sources, at, one))

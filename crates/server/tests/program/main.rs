@@ -22,6 +22,7 @@ mod local;
 mod mount;
 mod operating;
 mod pins;
+mod place;
 mod players;
 mod proxies;
 mod rtsp_matrix;

@@ -82,6 +82,7 @@ impl World {
             Event::Upload { uploader } => self.upload(uploader),
             Event::Answers { volume } => self.read_answers(volume),
             Event::FollowDisks => self.follow_disks(),
+            Event::Move => self.move_one(),
             Event::LookAround => self.look_around(),
         }
     }

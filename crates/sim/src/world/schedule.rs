@@ -22,6 +22,8 @@ pub(super) enum Event {
     Answers { volume: usize },
     /// The control side looks at what is known about the disks.
     FollowDisks,
+    /// A server moves to another core.
+    Move,
     /// The checkers check everything.
     LookAround,
 }

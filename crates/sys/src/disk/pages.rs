@@ -29,6 +29,7 @@ mod resident;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use tactus_core::ports::{
     Completion, Direction, DiskFault, DiskPort, FileHandle, Sum, Sync, SyncResult, Transfer,
@@ -49,6 +50,8 @@ pub struct DiskPages {
     workers: Workers<Filler>,
     discarder: Discarder,
     sink: OwnedFd,
+    /// Where the threads run, or [`ANY_CORE`].
+    core: Arc<AtomicU32>,
     depth: u32,
     in_flight: u32,
 }
@@ -97,12 +100,20 @@ impl DiskPages {
             return Err(io::Error::from_raw_os_error(libc::EINVAL));
         }
         let pins: io::Result<_> = (0..places).map(|_| Pin::new(block)).collect();
-        let fillers = (0..=threads).map(|_| Filler { rights, comparer: Comparer::default() });
+        let core = Arc::new(AtomicU32::new(rights.core.unwrap_or(ANY_CORE)));
+        let filler = |_| Filler {
+            core: Arc::clone(&core),
+            pinned: ANY_CORE,
+            priority: rights.priority,
+            comparer: Comparer::default(),
+        };
+        let fillers = (0..=threads).map(filler);
         let sink = std::fs::OpenOptions::new().write(true).open("/dev/null")?;
         Ok(Self {
             pins: pins?,
             workers: Workers::start("tactus-fill", depth, fillers)?,
             discarder: Discarder::start(places, block, free_min)?,
+            core: Arc::clone(&core),
             sink: sink.into(),
             depth,
             in_flight: 0,
@@ -112,6 +123,13 @@ impl DiskPages {
     /// How many transfers were submitted and not yet polled.
     pub fn in_flight(&self) -> u32 {
         self.in_flight
+    }
+
+    /// Has the threads run on the processor `cpu` from their next block on, if they keep to one.
+    pub fn follow(&self, cpu: u32) {
+        if self.core.load(Ordering::Relaxed) != ANY_CORE {
+            self.core.store(cpu, Ordering::Relaxed);
+        }
     }
 }
 
@@ -203,8 +221,26 @@ struct Outcome {
 
 /// A thread's side.
 struct Filler {
-    rights: FillerRights,
+    /// The core of all fillers, or [`ANY_CORE`].
+    core: Arc<AtomicU32>,
+    /// Where this one was pinned.
+    pinned: u32,
+    priority: Option<u8>,
     comparer: Comparer,
+}
+
+/// No core: the threads are not pinned.
+const ANY_CORE: u32 = u32::MAX;
+
+impl Filler {
+    fn keep_to_core(&mut self) {
+        let core = self.core.load(Ordering::Relaxed);
+        if core != self.pinned {
+            // A refusal is known already: the core's own thread has asked for more.
+            thread::pin(core).ok();
+            self.pinned = core;
+        }
+    }
 }
 
 impl Work for Filler {
@@ -212,16 +248,14 @@ impl Work for Filler {
     type Outcome = Outcome;
 
     fn begin(&mut self) {
-        // A refusal is known already: the core's own thread has asked for more.
-        if let Some(core) = self.rights.core {
-            thread::pin(core).ok();
-        }
-        if let Some(priority) = self.rights.priority {
+        self.keep_to_core();
+        if let Some(priority) = self.priority {
             thread::run_fifo(priority).ok();
         }
     }
 
     fn handle(&mut self, job: Job) -> Outcome {
+        self.keep_to_core();
         let Job { transfer, compare, part } = job;
         let (result, is_new, keep) = match part {
             Part::Landed(result) => (result, false, false),

@@ -136,7 +136,7 @@ fn an_idle_port_moves_to_another_thread_once_it_is_renewed() {
             });
             fixture.check(completion);
             let before = device.facts();
-            device.renew().unwrap();
+            device.renew(0).unwrap();
             assert_eq!(device.facts(), before);
         }
     }

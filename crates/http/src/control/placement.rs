@@ -1,0 +1,87 @@
+//! Where the servers of the engine are, under `/api/v1/placement`: read and changed while they run,
+//! with the right `placement`.
+//!
+//! Promise: PUT answers when the server has arrived, with the time in which it began nothing. A
+//! refusal moves nothing.
+
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use tactus_control::placer::{PlaceError, Placer};
+use tactus_core::path::RequestPath;
+
+use super::recordings;
+use crate::incoming::Incoming;
+use crate::put::BodyOutcome;
+use crate::request::{Method, Request};
+use crate::response::Response;
+use crate::uploads::Refusal;
+
+const PLACEMENT: &str = "api/v1/placement";
+
+/// The body of a PUT.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Target {
+    /// The processor of the new core.
+    core: u32,
+}
+
+/// Whether a path is that of a server, or of all.
+pub(super) fn is_here(path: &RequestPath) -> bool {
+    below(path).is_some()
+}
+
+/// The name of the server; empty for all.
+fn below(path: &RequestPath) -> Option<&str> {
+    let rest = path.name().strip_prefix(PLACEMENT)?;
+    if rest.is_empty() { Some("") } else { rest.strip_prefix('/') }
+}
+
+/// Handles a request.
+pub(super) async fn answer(
+    placer: Option<&Placer>,
+    request: &Request,
+    path: &RequestPath,
+    incoming: &mut Incoming<'_>,
+) -> Result<BodyOutcome, Refusal> {
+    let Some(placer) = placer else {
+        return Err(Response::text(404, "there are no servers here").into());
+    };
+    let name = below(path).unwrap_or_default();
+    let response = match request.method {
+        Method::Get | Method::Head if name.is_empty() => Response::json(200, &placer.placement()),
+        Method::Put if !name.is_empty() => {
+            let body = match recordings::read(incoming).await? {
+                Ok(body) => body,
+                Err(ended) => return Ok(ended),
+            };
+            let wrong = |error: serde_json::Error| {
+                Response::text(400, format!("the body must be like {{\"core\": 1}}: {error}"))
+            };
+            let keys: Map<String, Value> = serde_json::from_slice(&body).map_err(wrong)?;
+            let Target { core } = serde_json::from_value(keys.into()).map_err(wrong)?;
+            let (placer, name) = (placer.clone(), name.to_owned());
+            let placed = tokio::task::spawn_blocking(move || placer.place(&name, core)).await;
+            let placed = placed.map_err(|_| Response::text(500, "the move failed; try again"))?;
+            Response::json(200, &placed.map_err(|error| refused(&error))?)
+        }
+        _ => {
+            let text = "use GET to read the placement, PUT of a SERVER to move it";
+            return Err(Response::text(405, text).with("Allow", "GET, HEAD, PUT").into());
+        }
+    };
+    Ok(BodyOutcome::Answer(response.with("Cache-Control", "no-store")))
+}
+
+fn refused(error: &PlaceError) -> Response {
+    let text = error.to_string();
+    match error {
+        PlaceError::NoServer { .. } => Response::text(404, text),
+        PlaceError::NoCore { .. } | PlaceError::NoRoom(_) | PlaceError::Refused { .. } => {
+            Response::text(409, text)
+        }
+        PlaceError::Busy | PlaceError::Late(_) => {
+            Response::text(503, text).with("Retry-After", "1")
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! `tactus place`: shows on which cores the servers of an engine are, and moves them.
+
+use comfy_table::{Table, presets};
+use serde_json::{Map, Value};
+
+use super::api::{Kind, NamedObject, ObjectList};
+use super::token::Credentials;
+use super::{Failure, console};
+
+/// Shows on which cores a server's parts are, and moves them while they run
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Examples:
+  tactus place list http://127.0.0.1:8080/
+  tactus place move http://127.0.0.1:8080/ disk.0 --core 1
+
+The parts are those of [cores] placement: disk.0 and block.0 of the first volume, delivery, link,
+packets and file. A part goes to any core that the configuration or the default names. It takes its
+promises along, so it moves only where there is time for all of them, and streams go on meanwhile.
+The placement lasts until the server ends; what is to stay is written in the configuration.
+
+Exit codes: 0 done; 1 failed, or refused as it does not fit; 2 wrong arguments.")]
+pub(super) struct Place {
+    #[command(subcommand)]
+    what: Action,
+}
+
+#[derive(clap::Subcommand, Debug)]
+enum Action {
+    /// Each core with what is on it
+    List {
+        #[command(flatten)]
+        list: ObjectList,
+    },
+    /// Moves a part to another core
+    Move {
+        /// Which server, like http://127.0.0.1:8080/
+        server: String,
+        /// The part, like disk.0 or link
+        part: String,
+        /// The number of the core's processor, as in /proc/cpuinfo
+        #[arg(long)]
+        core: u32,
+        #[command(flatten)]
+        credentials: Credentials,
+    },
+}
+
+const PLACEMENT: Kind = Kind { path: "/api/v1/placement", what: "part with this name" };
+
+impl Place {
+    pub(super) fn run(self) -> Result<(), Failure> {
+        match self.what {
+            Action::List { list } => PLACEMENT.list(&list, table),
+            Action::Move { server, part, core, credentials } => {
+                let which = NamedObject { server, name: part, credentials };
+                let body = Map::from_iter([("core".to_owned(), Value::from(core))]);
+                let moved = PLACEMENT.read(PLACEMENT.ask(&which, "PUT", "", Some(body))?, 200)?;
+                console::line(told(&moved))
+            }
+        }
+    }
+}
+
+fn told(moved: &Value) -> String {
+    let [from, core, pause] = ["from", "core", "pause_us"].map(|key| moved[key].as_u64());
+    let part = moved["server"].as_str().unwrap_or_default();
+    let core = core.unwrap_or_default();
+    if from == Some(core) {
+        return format!("{part} is on core {core} already");
+    }
+    let (from, pause) = (from.unwrap_or_default(), pause.unwrap_or_default());
+    format!("{part} moved from core {from} to core {core}; it began nothing for {pause} us")
+}
+
+fn table(all: &Value) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table.set_header(["core", "parts"]);
+    for one in all.as_array().into_iter().flatten() {
+        let parts: Vec<_> =
+            one["servers"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        table.add_row([one["cpu"].to_string(), parts.join(", ")]);
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_move_tells_where_from_and_for_how_long() {
+        let moved = serde_json::json!({"server": "link", "from": 0, "core": 1, "pause_us": 83});
+        assert_eq!(told(&moved), "link moved from core 0 to core 1; it began nothing for 83 us");
+        let stays = serde_json::json!({"server": "link", "from": 1, "core": 1, "pause_us": 0});
+        assert_eq!(told(&stays), "link is on core 1 already");
+    }
+
+    #[test]
+    fn each_core_is_shown_with_its_parts() {
+        let all = serde_json::json!([{"cpu": 1, "servers": ["disk.0", "link"]},
+            {"cpu": 0, "servers": []}]);
+        let text = table(&all).to_string();
+        assert!(text.contains("1    disk.0, link") && text.contains('0'), "{text}");
+    }
+}
