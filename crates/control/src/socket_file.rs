@@ -9,6 +9,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
 use nix::unistd::{Group, User};
@@ -49,7 +50,7 @@ impl SocketFile {
         // Without a lock, another server could bind the path between the test of an old file and
         // its removal.
         let directory = fs::File::open(directory_of(path)).with_context(|| cannot(path))?;
-        flock(&directory, FlockOperation::LockExclusive).with_context(|| cannot(path))?;
+        lock(&directory, path)?;
         remove_stale(path, kind)?;
         let socket = socket(kind).with_context(|| cannot(path))?;
         let address = SocketAddrUnix::new(path).with_context(|| cannot(path))?;
@@ -103,6 +104,28 @@ impl Drop for SocketFile {
         }
     }
 }
+
+/// Locks the directory of `path`. Another server holds the lock for a short time only, while it
+/// binds. The directory `.tactus` of a volume stays locked, also by this server itself.
+fn lock(directory: &fs::File, path: &Path) -> Result<()> {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        match flock(directory, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK) if Instant::now() < until => {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            Err(Errno::WOULDBLOCK) => bail!(
+                "{}: the directory {} is locked; choose a path outside of a volume's .tactus",
+                cannot(path),
+                directory_of(path).display()
+            ),
+            locked => return locked.with_context(|| cannot(path)),
+        }
+    }
+}
+
+/// How long a server waits for the lock.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Connections that the kernel queues; it takes its own maximum if that is less.
 const BACKLOG: i32 = 1024;
@@ -197,6 +220,18 @@ mod tests {
         assert!(path.exists());
         drop(second);
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_locked_directory_is_an_error_and_no_wait_without_end() {
+        let dir = tempfile::tempdir().unwrap();
+        let held = fs::File::open(dir.path()).unwrap();
+        flock(&held, FlockOperation::LockExclusive).unwrap();
+        let path = dir.path().join("local.sock");
+        let error = format!("{:#}", bind(&at(&path)).unwrap_err());
+        assert!(error.contains("is locked") && !path.exists(), "{error}");
+        drop(held);
+        assert!(bind(&at(&path)).is_ok());
     }
 
     #[test]
