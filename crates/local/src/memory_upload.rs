@@ -85,8 +85,13 @@ impl MemoryUpload {
         }
     }
 
-    /// Resolves when another request continues the upload, over HTTP or by a program. Then call
-    /// [`Self::give_way`] at once.
+    /// Whether another request continues the upload, over HTTP or by a program. Then call
+    /// [`Self::give_way`].
+    pub(crate) fn is_superseded(&self) -> bool {
+        self.appender.as_ref().is_some_and(Appender::is_superseded)
+    }
+
+    /// Resolves when it is so. Then call [`Self::give_way`] at once.
     pub(crate) async fn superseded(&mut self) {
         match &mut self.appender {
             Some(appender) => appender.superseded().await,
@@ -125,8 +130,15 @@ impl MemoryUpload {
                 let text = "the disk was busy for a minute and could not take these bytes";
                 return Err(StepFault::Title((ETIMEDOUT, text.to_owned())));
             };
-            let space =
-                space.map_err(|error| StepFault::Title(self.publication.resume_refusal(&error)))?;
+            let space = match space {
+                Ok(space) => space,
+                Err(ResumeError::Superseded) => {
+                    return Err(StepFault::Title(self.give_way().await));
+                }
+                Err(error) => {
+                    return Err(StepFault::Title(self.publication.resume_refusal(&error)));
+                }
+            };
             let count = (end - at).min(space.len() as u64) as usize;
             if let Err(error) = self.memory.read(at, &mut space[..count]) {
                 let text = format!("the memory of the title cannot be read: {error}");
@@ -141,20 +153,21 @@ impl MemoryUpload {
 
     /// Makes all final bytes durable, and known to the journal.
     pub(crate) async fn sync(&mut self) -> Step {
-        let synced = async {
-            let offset = self.commit().await?;
-            if offset > 0 {
-                self.open.keep();
-            }
-            self.appender = Some(self.open.append(offset).await?);
-            Ok(())
-        };
-        let synced = synced.await;
-        synced.map_err(|error| StepFault::Title(self.publication.resume_refusal(&error)))
+        let Some(appender) = &mut self.appender else { return Err(over()) };
+        let synced = appender.sync().await;
+        let offset =
+            synced.map_err(|error| StepFault::Title(self.publication.resume_refusal(&error)))?;
+        if offset > 0 {
+            self.open.keep();
+        }
+        Ok(())
     }
 
     /// Makes a title of all final bytes.
     pub(crate) async fn publish(mut self, modified: Option<WallTime>) -> Result<(), Refusal> {
+        if self.is_superseded() {
+            return Err(self.give_way().await);
+        }
         let _under_way = self.publication.permit().await?;
         let named = async {
             let len = self.commit().await?;

@@ -282,6 +282,11 @@ impl Writer {
         if request.operation == Operation::Publish {
             return self.publish(request).await;
         }
+        if let Progress::Memory(upload) = &mut self.progress
+            && upload.is_superseded()
+        {
+            self.progress = Progress::Over(upload.give_way().await);
+        }
         let done = match &mut self.progress {
             Progress::Open(upload, publication) => {
                 step(upload, publication, &self.data, request).await

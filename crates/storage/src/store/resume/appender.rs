@@ -158,6 +158,23 @@ impl Appender {
         self.parts.as_mut().expect("only the end takes it apart").write_buffer.park();
     }
 
+    /// Whether a newer request wants to write: see [`Self::superseded`].
+    #[must_use]
+    pub fn is_superseded(&self) -> bool {
+        self.newest.is_over()
+    }
+
+    /// Makes all bytes so far durable, and returns the new offset in the journal. More bytes can
+    /// follow.
+    ///
+    /// # Errors
+    /// When the bytes are not, or not certainly, durable. Then the appender must not be used again.
+    pub async fn sync(&mut self) -> Result<u64, ResumeError> {
+        // It covers this checkpoint.
+        self.wanted = None;
+        Ok(self.parts.as_mut().expect("only the end takes it apart").commit().await?)
+    }
+
     /// Makes all bytes durable, and returns the new offset in the journal. The operation completes
     /// even when the caller stops waiting.
     ///

@@ -375,3 +375,40 @@ async fn the_durable_bytes_of_an_upload_are_read_back_and_damage_is_found() {
     assert!(matches!(read("ann").await, Err(ResumeError::Finished)));
     volume.close().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn w8_one_request_makes_its_bytes_durable_again_and_again() {
+    let volume_dir = TestVolume::new();
+    let volume = volume_dir.open().await;
+    let bytes = content(6, 9_500_001);
+    let id = volume.create(create("a.ts", None)).await.unwrap();
+    let mut appender = volume.append(&id, &ann(), 0).await.unwrap();
+    let mut at = 0;
+    // Some of them leave a checkpoint that waits for its writes.
+    for step in [1, 4095, 1, 70_000, 0, 4_300_000, 5_000_000] {
+        appender.append(&bytes[at..at + step]).await.unwrap();
+        at += step;
+        assert_eq!(appender.sync().await.unwrap(), at as u64);
+        assert_eq!(offset(&volume, &id), at as u64);
+    }
+    // A newer request ends it, and goes on behind its last bytes.
+    appender.append(&bytes[at..at + 9]).await.unwrap();
+    assert!(!appender.is_superseded());
+    let newer = {
+        let (volume, id) = (volume.clone(), id);
+        tokio::spawn(async move { volume.append(&id, &ann(), at as u64 + 9).await })
+    };
+    appender.superseded().await;
+    assert!(appender.is_superseded());
+    assert_eq!(appender.commit().await.unwrap(), at as u64 + 9);
+    drop(newer.await.unwrap().unwrap());
+    volume.close().await;
+    let volume = volume_dir.open().await;
+    at += 9;
+    assert_eq!(offset(&volume, &id), at as u64);
+    send(&volume, &id, at, &bytes[at..]).await;
+    volume.declare(&id, &ann(), bytes.len() as u64).await.unwrap();
+    volume.finish(&id, &ann()).await.unwrap();
+    whole(&volume_dir, &volume, "a.ts", &bytes);
+    volume.close().await;
+}
