@@ -1,4 +1,5 @@
-//! What the tests of several crates share: processes, servers, network namespaces, a disk model.
+//! What the tests of several crates share: processes, servers, network namespaces, a disk model,
+//! small disks.
 //!
 //! Promise: a process ends with its test, however the test ends. What is missing on the machine
 //! fails the test by name. Only tests depend on this crate, and it imports no other crate of the
@@ -8,6 +9,7 @@
 pub mod ffprobe;
 pub mod process;
 pub mod programs;
+pub mod small_disk;
 
 pub mod namespace;
 pub mod server;

@@ -7,7 +7,6 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
-use std::process::Command;
 
 use tactus_core::ports::{self, Completion, Direction, DiskFault, DiskPort, FileHandle};
 use tactus_core::ports::{Sync, SyncResult, SyncScope, Transfer};
@@ -17,6 +16,7 @@ use tactus_sys::clock;
 use tactus_sys::disk::uring::Registration;
 use tactus_sys::disk::writes::WriteOptions;
 use tactus_sys::disk::{DiskWrites, ReadMethod, open_writes};
+use tactus_testkit::small_disk::SmallDisk;
 
 use crate::fixture::{BLOCK, METHODS, block_of, content, mix};
 
@@ -262,7 +262,7 @@ fn a_full_disk_is_an_error_and_what_was_there_stays() {
     };
     for method in METHODS {
         let mut share = Share::new(4);
-        let file = create(&disk.0);
+        let file = create(disk.path());
         let mut port = share.open(method, 4, 1);
         let mut whole = 0;
         let refused = loop {
@@ -283,31 +283,6 @@ fn a_full_disk_is_an_error_and_what_was_there_stays() {
         assert!(whole > 0 && there[..whole as usize] == content(0, whole as usize));
         file.set_len(0).unwrap();
     }
-}
-
-/// A file system on a loop device, gone when dropped.
-struct SmallDisk(std::path::PathBuf);
-
-impl SmallDisk {
-    fn mount(home: &Path, size: u64) -> Option<Self> {
-        let (image, mount) = (home.join("image"), home.join("mount"));
-        File::create(&image).unwrap().set_len(size).unwrap();
-        fs::create_dir(&mount).unwrap();
-        run("mkfs.ext4", &["-q", "-F", "-m", "0", image.to_str()?])?;
-        run("mount", &["-o", "loop", image.to_str()?, mount.to_str()?])?;
-        Some(Self(mount))
-    }
-}
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        assert!(run("umount", &[self.0.to_str().unwrap()]).is_some(), "still in use");
-    }
-}
-
-fn run(program: &str, arguments: &[&str]) -> Option<()> {
-    let done = Command::new(program).args(arguments).output().ok()?;
-    done.status.success().then_some(())
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::process::{Command, Stdio};
 
 use tactus_client::protocol::Change;
 use tactus_client::{Client, Error, Options, Replace, WriteOptions, WriteRequest};
+use tactus_testkit::small_disk::SmallDisk;
 
 use super::*;
 
@@ -315,6 +316,46 @@ fn a_full_quota_or_disk_ends_a_title_and_nothing_of_it_is_left() {
     assert_eq!(client.list("/").expect("a list"), []);
     drop(client);
     site.wait_until_nothing_is_left();
+}
+
+#[test]
+fn on_a_full_disk_nothing_acknowledged_is_lost_and_nothing_else_is_left() {
+    let _turn = turn();
+    let home = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory on a disk");
+    let Some(disk) = SmallDisk::mount(home.path(), 352 << 20) else {
+        println!("skipped: no right to mount a loop device");
+        return;
+    };
+    fs::create_dir(disk.path().join(".tactus")).expect("a directory");
+    fs::write(disk.path().join(".tactus/disk-model.toml"), DISK_MODEL).expect("a model");
+    let volume = format!("[[volume]]\npath = {:?}\nuploads = true\n", disk.path());
+    let site = serve_volume(&own_user(), "", &volume);
+    let client = site.connect();
+    let (kept, bytes) = (content(3_000_001, 0), content(1_000_000, 1));
+    site.store(&client, "/kept.ts", &kept).expect("room");
+    let free = || rustix::fs::statvfs(disk.path()).expect("a disk").f_bavail;
+    let before = free();
+    let declared = WriteOptions { len: Some(99_000_000), ..WriteOptions::default() };
+    assert_eq!(errno(client.create("/whole.ts", &declared)), 28, "before the first byte");
+    let writer = client.create("/big.ts", &WriteOptions::default()).expect("a writer");
+    let full = (0..99).find_map(|_| writer.write_all(&bytes).err()).expect("the disk is small");
+    assert_eq!(full.errno(), 28);
+    assert!(full.message().contains("no room"), "{full}");
+    assert_eq!(errno(writer.sync()), 28, "the writer is over");
+    assert_eq!(errno(writer.publish()), 28);
+    assert_eq!(errno(client.stat("/big.ts")), 2);
+    assert!(site.get("/kept.ts").1.as_bytes() == kept);
+    let until = Instant::now() + PATIENCE;
+    while free() < before {
+        assert!(Instant::now() < until, "{} of {before} blocks are free", free());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    // The next title finds the room of the one that has failed.
+    let writer = client.create("/next.ts", &WriteOptions::default()).expect("a writer");
+    (0..20).for_each(|_| writer.write_all(&bytes).expect("room"));
+    writer.publish().expect("room");
+    assert_eq!(client.stat("/next.ts").expect("a title").len, 20_000_000);
+    drop((client, site));
 }
 
 #[test]
