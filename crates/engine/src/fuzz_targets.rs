@@ -4,8 +4,8 @@
 //! are bounded, the reads of another program come with the right bytes, and nothing of the first
 //! program is left when it is detached. Compiled for tests and fuzzing only.
 
-use tactus_core::local::{REQUEST_WORDS, layout};
-use tactus_core::units::Nanos;
+use tactus_core::local::{Operation, REQUEST_WORDS, Request, layout};
+use tactus_core::units::{Bytes, MonoTime, Nanos};
 
 use crate::file::fixture::{DATA, Fixture, Program, TITLE_LEN};
 
@@ -13,6 +13,7 @@ use crate::file::fixture::{DATA, Fixture, Program, TITLE_LEN};
 /// Returns whether the program has kept to the protocol: it was not broken off.
 pub fn rings(script: &[u8]) -> bool {
     let mut fixture = Fixture::new();
+    fixture.holds_forwarded = true;
     let mut neighbour = fixture.attach(0);
     let program = fixture.attach(1);
     for handle in 0..2 {
@@ -45,6 +46,9 @@ pub fn rings(script: &[u8]) -> bool {
 
 /// Handles that the program opens.
 const HANDLES: usize = 4;
+/// What the control side carries out.
+const WRITER_OPERATIONS: [Operation; 5] =
+    [Operation::Write, Operation::Sync, Operation::Publish, Operation::WriteBack, Operation::Grow];
 /// Steps between two reads of the other program.
 const NEIGHBOUR_EVERY: u32 = 16;
 /// Turns in which a client is detached: its wants are answered, and it is reported.
@@ -89,6 +93,14 @@ impl Steps<'_> {
                 self.program.write(at, word);
             }
             b'r' => self.request(None),
+            b'o' => self.writer_request(),
+            b'f' => {
+                let errno = u32::from(self.byte());
+                fixture.answer_forwarded((errno > 0).then_some(errno));
+                // The ring of commands holds no more than can be sent without a report between.
+                fixture.turn();
+                self.forget_closed(fixture);
+            }
             b'x' => {
                 let at = usize::from(self.byte()) % REQUEST_WORDS;
                 let word = u64::from_le_bytes(self.take());
@@ -146,6 +158,24 @@ impl Steps<'_> {
         }
         // A full ring, or one that was broken before.
         self.program.requests.push(&words).ok();
+        self.program.server_mark.must_ring();
+    }
+
+    /// A request of a writer, valid in itself unless its numbers do not fit its operation.
+    fn writer_request(&mut self) {
+        let [operation, writer, token] = self.take();
+        let [offset, len, at] = [(); 3].map(|()| u64::from(u16::from_le_bytes(self.take())));
+        let operation = WRITER_OPERATIONS[usize::from(operation) % WRITER_OPERATIONS.len()];
+        let request = Request {
+            token: token.into(),
+            operation,
+            handle: writer.into(),
+            offset: Bytes(offset),
+            len: len as u32,
+            at,
+            when: MonoTime(0),
+        };
+        self.program.requests.push(&request.encode()).ok();
         self.program.server_mark.must_ring();
     }
 

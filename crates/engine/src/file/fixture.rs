@@ -77,6 +77,10 @@ pub(crate) struct Fixture {
     pub(crate) detached: Vec<ClientId>,
     /// Handles that were reported as closed.
     pub(crate) closed: Vec<(ClientId, u32)>,
+    /// Requests of writers wait for [`Self::answer_forwarded`], instead of being refused at once.
+    pub(crate) holds_forwarded: bool,
+    /// Those that wait, the oldest first: client, place and request.
+    forwarded: VecDeque<(ClientId, u16, Request)>,
 }
 
 /// What stands for a block server.
@@ -108,7 +112,20 @@ impl Fixture {
         let (broken, detached, closed) = (vec![], vec![], vec![]);
         let now = MonoTime(1_000_000_000);
         let titles = (0..u64::from(VOLUMES)).map(|title| memory_of(TitleId(title))).collect();
-        Self { server, commands, reports, volumes, titles, counters, now, broken, detached, closed }
+        Self {
+            server,
+            commands,
+            reports,
+            volumes,
+            titles,
+            counters,
+            now,
+            broken,
+            detached,
+            closed,
+            holds_forwarded: false,
+            forwarded: VecDeque::new(),
+        }
     }
 
     fn command(&mut self, command: LocalCommand) {
@@ -168,6 +185,7 @@ impl Fixture {
     }
 
     pub(crate) fn detach(&mut self, client: ClientId) {
+        self.forwarded.retain(|(of, ..)| *of != client);
         self.command(LocalCommand::Detach(client));
     }
 
@@ -192,9 +210,15 @@ impl Fixture {
                     assert!(request.operation.is_of_writer());
                     let end = request.at.checked_add(u64::from(request.len));
                     assert!(end.is_some_and(|end| end <= DATA), "the bytes lie within the data");
-                    // As the control side, which knows no writer.
-                    let result = Err(EBADF);
-                    self.command(LocalCommand::Answer { client, place, result });
+                    if self.holds_forwarded {
+                        self.forwarded.push_back((client, place, request));
+                        let all = usize::from(CLIENTS) * REQUESTS_MAX;
+                        assert!(self.forwarded.len() <= all, "each client has its places");
+                    } else {
+                        // As the control side, which knows no writer.
+                        let result = Err(EBADF);
+                        self.command(LocalCommand::Answer { client, place, result });
+                    }
                 }
             }
         }
@@ -202,6 +226,14 @@ impl Fixture {
             table.take();
         }
         self.server.poll_timeout(self.now)
+    }
+
+    /// Answers the oldest forwarded request that is held.
+    pub(crate) fn answer_forwarded(&mut self, errno: Option<u32>) {
+        if let Some((client, place, request)) = self.forwarded.pop_front() {
+            let result = errno.map_or(Ok(request.len), Err);
+            self.command(LocalCommand::Answer { client, place, result });
+        }
     }
 
     /// Answers the oldest want of a volume, or the youngest.
