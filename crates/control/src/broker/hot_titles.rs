@@ -131,11 +131,12 @@ impl HotTitles {
         self.titles.get(&title).and_then(|title| title.pin).map(|pin| pin.slot)
     }
 
-    /// The pinned title that is needed least: complete in memory, not kept, no viewer relies on it,
-    /// and it is the least recently used.
-    pub(super) fn least_needed(&self) -> Option<TitleId> {
-        let idle = self.titles.iter().filter(|(_, title)| {
-            !title.is_kept && title.relying == 0 && title.pin.is_some_and(|pin| pin.is_complete)
+    /// The pinned title other than `wanted` that is needed least: complete in memory, not kept, no
+    /// viewer relies on it, and it is the least recently used.
+    pub(super) fn least_needed(&self, wanted: Option<TitleId>) -> Option<TitleId> {
+        let idle = self.titles.iter().filter(|&(&id, title)| {
+            let is_idle = !title.is_kept && title.relying == 0 && Some(id) != wanted;
+            is_idle && title.pin.is_some_and(|pin| pin.is_complete)
         });
         idle.min_by_key(|(_, title)| (title.watchers > 0, title.used)).map(|(&id, _)| id)
     }
@@ -182,11 +183,11 @@ mod tests {
         pin(&mut hot_titles, B);
         hot_titles.enter(A, true);
         hot_titles.enter(B, false);
-        assert_eq!(hot_titles.least_needed(), Some(B));
+        assert_eq!(hot_titles.least_needed(None), Some(B));
         hot_titles.end_pin(B);
-        assert_eq!(hot_titles.least_needed(), None);
+        assert_eq!(hot_titles.least_needed(None), None);
         hot_titles.leave(A, true);
-        assert_eq!(hot_titles.least_needed(), Some(A));
+        assert_eq!(hot_titles.least_needed(None), Some(A));
     }
 
     #[test]
@@ -197,8 +198,11 @@ mod tests {
             pin(&mut hot_titles, title);
             hot_titles.leave(title, false);
         }
-        assert_eq!(hot_titles.least_needed(), Some(B));
+        assert_eq!(hot_titles.least_needed(None), Some(B));
+        // For a stream of that one, the other one goes.
+        assert_eq!(hot_titles.least_needed(Some(B)), Some(A));
         hot_titles.end_pin(B);
+        assert_eq!(hot_titles.least_needed(Some(A)), None);
         hot_titles.end_pin(A);
         assert_eq!(hot_titles.pinned(), 0);
         assert!(hot_titles.titles.is_empty());

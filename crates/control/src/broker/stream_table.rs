@@ -502,10 +502,7 @@ impl StreamTable {
     /// Gives up a pinned title that is not needed, but not `wanted`. Its memory may be promised at
     /// once: the engine takes commands in order, and all its blocks are in memory to be returned.
     pub(super) fn give_up_one(&mut self, wanted: Option<TitleId>) -> bool {
-        let Some(title) = self.hot_titles.least_needed().filter(|&title| Some(title) != wanted)
-        else {
-            return false;
-        };
+        let Some(title) = self.hot_titles.least_needed(wanted) else { return false };
         self.give_up(title);
         true
     }
