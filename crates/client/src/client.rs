@@ -19,6 +19,7 @@ use crate::recording::{Recording, RecordingOptions};
 use crate::stream::{Stream, StreamOptions};
 use crate::table::{Destination, Extent, Token};
 use crate::title::{NO_ROOM, Title};
+use crate::working_file::{NewWorkingFile, WorkingFile};
 use crate::writer::{Part, Writer};
 
 /// Space of a file system in bytes.
@@ -261,6 +262,27 @@ impl Client {
     /// as many recordings run as may be, or as [`Self::create`].
     pub fn record(&self, path: &str, options: &RecordingOptions) -> Result<Recording> {
         Recording::begin(&self.connection, path, options)
+    }
+
+    /// Begins to write the title `path` in place, in a file that is empty. It is no title before
+    /// [`WorkingFile::publish`](crate::WorkingFile::publish), which replaces a title of this name.
+    /// `replace` says what may have the name now.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` where writes through the page cache could harm streams (on a spinning disk, on
+    /// a disk that does not keep up); otherwise as [`Self::create`].
+    pub fn working_file(&self, path: &str, replace: Replace) -> Result<NewWorkingFile> {
+        let begin = Change::WorkingFile { title: path.to_owned(), replace };
+        match self.connection.ask_for_files(&begin.into())? {
+            (Reply::WorkingFile { writer, file, permitted }, files) => {
+                let numbers = (writer, file);
+                let working = WorkingFile::new(Arc::clone(&self.connection), numbers, permitted);
+                let none = |_| Error::new(Errno::PROTO, "the server sent no file of the title");
+                let [write, read] = <[OwnedFd; 2]>::try_from(files).map_err(none)?;
+                Ok(NewWorkingFile { working, write: write.into(), read: read.into() })
+            }
+            (other, _) => Err(unexpected(other)),
+        }
     }
 
     /// Removes a title. Like all changes of names it is durable when the call returns, and every

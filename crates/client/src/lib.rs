@@ -77,6 +77,7 @@ mod title;
 mod recording;
 mod stream;
 
+mod working_file;
 mod writer;
 
 mod completion;
@@ -101,6 +102,7 @@ pub use table::Token;
 pub use tactus_core::units::{BitRate, MonoTime, Nanos, SECOND};
 pub use title::{PIECE, Title};
 pub use title_map::{TitleMap, TitleMemory};
+pub use working_file::{NewWorkingFile, WorkingFile};
 pub use writer::Writer;
 
 /// Now, by the clock of timed requests (`CLOCK_MONOTONIC`).

@@ -141,11 +141,35 @@ pub enum Change {
         /// What may have the name already, at the beginning and when it is published.
         replace: Replace,
     },
+    /// Begins to write a title in place, in a file of its own that is empty. Answered by
+    /// [`Reply::WorkingFile`], or refused with `EOPNOTSUPP` where writes through the page cache
+    /// could harm streams.
+    WorkingFile {
+        /// Its path, as in HTTP.
+        title: String,
+        /// What may have the name at the beginning. At the end a title is replaced.
+        replace: Replace,
+    },
+    /// Claims quota and space for a length of a working file. Answered by [`Reply::Granted`].
+    Grow {
+        /// The number from [`Reply::WorkingFile`].
+        writer: u32,
+        /// The length in bytes.
+        len: u64,
+    },
+    /// Has a working file become a title of another name. Answered by [`Reply::Done`].
+    Retarget {
+        /// The number from [`Reply::WorkingFile`].
+        writer: u32,
+        /// The new path.
+        to: String,
+    },
     /// Ends a writer and drops an unpublished title. Answered by [`Reply::Closed`].
     Abandon {
         /// The number from [`Reply::Created`].
         writer: u32,
-        /// Whether what was synced of a title in memory stays, to be continued.
+        /// Whether what was synced of a title in memory stays, to be continued, and what was synced
+        /// of a working file becomes a title.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         keeps: bool,
     },
@@ -318,6 +342,21 @@ pub enum Reply {
         recording: u32,
         /// Bytes of the memory, with the ring's positions.
         memory: u64,
+    },
+    /// A title can be written in place. With two descriptors of its file: for reading and writing,
+    /// and for reading. The ring takes *sync* and *publish* for it.
+    WorkingFile {
+        /// What requests name it by. Never used twice in a connection.
+        writer: u32,
+        /// The number of the file ([`Stat::file`]).
+        file: u64,
+        /// Bytes that it may have by now.
+        permitted: u64,
+    },
+    /// A working file may be longer.
+    Granted {
+        /// Bytes that it may have from now on.
+        len: u64,
     },
     /// The change is made and durable.
     Done,

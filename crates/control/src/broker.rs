@@ -326,14 +326,18 @@ impl Broker {
     /// # Errors
     /// If file descriptors are exhausted.
     pub fn plain_file(&self, title: &OpenTitle) -> io::Result<Option<OwnedFd>> {
-        let volume = title.volume;
-        let has_arm =
-            self.shared.table().ledger.limits().disks[usize::from(volume.0)].model.has_arm();
-        let is_degraded = self.shared.level(volume) != DegradationLevel::Nothing;
-        if has_arm || is_degraded || title.following.is_some() {
+        if !self.takes_cached_io(title.volume) || title.following.is_some() {
             return Ok(None);
         }
         tactus_sys::file::reopen(&title.file).map(Some)
+    }
+
+    /// Whether programs of this machine may read and write files of `volume` through the page
+    /// cache, beside the disk's cycle: not on a disk with an arm, and not on a degraded volume.
+    pub fn takes_cached_io(&self, volume: VolumeId) -> bool {
+        let has_arm =
+            self.shared.table().ledger.limits().disks[usize::from(volume.0)].model.has_arm();
+        !has_arm && self.shared.level(volume) == DegradationLevel::Nothing
     }
 
     /// How many more streams whose own rate is `rate` would be admitted from `volume`.

@@ -17,7 +17,7 @@ use tactus_core::units::{BitRate, WallTime};
 use tactus_engine::message::VolumeId;
 use tactus_storage::store::{
     ChangeError, Create, Precondition, Principal, ReplacePolicy, ResumeError, StoreId,
-    TitleMetadata, Upload, UploadError, UploadSpec,
+    TitleMetadata, Upload, UploadError, UploadSpec, WorkingFile, WorkingFileSpec,
 };
 
 use crate::errno::{
@@ -114,23 +114,70 @@ impl Changes {
         Ok((OpenUpload::of_earlier(place.store, id, principal), publication))
     }
 
+    /// The number of the volume of a path.
+    pub(crate) fn volume_of(&self, text: &str) -> Result<u16, Refusal> {
+        Ok(self.place(&path_of(text)?)?.volume)
+    }
+
+    /// Begins to write a title in place. While the guard lives, nobody locks it.
+    pub(crate) async fn work(
+        self: &Arc<Self>,
+        text: &str,
+        replace: Replace,
+    ) -> Result<(WorkingFile, Target), Refusal> {
+        let (place, first, publication, guard) = self.target(text, replace).await?;
+        // What has appeared meanwhile is replaced, as by a rename.
+        let (last, _) = self.condition(&publication.path, Replace::Titles)?;
+        let principal = self.principal.clone();
+        let spec = WorkingFileSpec { path: place.path, first, last, principal };
+        let begun = place.store.work(spec).await;
+        let file = begun.map_err(|error| publication.refusal(&error))?;
+        Ok((file, Target { publication, volume: place.volume, _under_way: guard }))
+    }
+
+    /// Has a working file become a title of another name.
+    pub(crate) async fn retarget(
+        self: &Arc<Self>,
+        file: &mut WorkingFile,
+        volume: u16,
+        text: &str,
+    ) -> Result<Target, Refusal> {
+        let (place, last, publication, guard) = self.target(text, Replace::Titles).await?;
+        if place.volume != volume {
+            return Err(other_volume());
+        }
+        let retargeted = file.retarget(&place.path, last).await;
+        retargeted.map_err(|error| publication.refusal(&error))?;
+        Ok(Target { publication, volume: place.volume, _under_way: guard })
+    }
+
     /// Checks what forbids to store a title.
     async fn prepare(
         self: &Arc<Self>,
         text: &str,
         replace: Replace,
     ) -> Result<(StorePlace, Precondition, Publication), Refusal> {
+        // Refused now rather than after all bytes. The lock may come later all the same.
+        let (place, precondition, publication, _) = self.target(text, replace).await?;
+        Ok((place, precondition, publication))
+    }
+
+    /// Where a title is stored, and under which condition.
+    async fn target(
+        self: &Arc<Self>,
+        text: &str,
+        replace: Replace,
+    ) -> Result<(StorePlace, Precondition, Publication, ChangeGuard), Refusal> {
         if text.ends_with('/') {
             return Err((EISDIR, "the path of a title must not end with a slash".to_owned()));
         }
         let path = path_of(text)?;
         let (precondition, lacks) = self.condition(&path, replace)?;
         let place = self.place(&path)?;
-        // Refused now rather than after all bytes. The lock may come later all the same.
-        drop(self.permit(&[(&path, ChangeKind::Store)]).await?);
+        let guard = self.permit(&[(&path, ChangeKind::Store)]).await?;
         let changes = Arc::clone(self);
         let publication = Publication { changes, path, lacks, has_version: false };
-        Ok((place, precondition, publication))
+        Ok((place, precondition, publication, guard))
     }
 
     /// Begins to record a title. Returns what forbids locks on it as well.
@@ -141,16 +188,8 @@ impl Changes {
         rate: BitRate,
         replace: Replace,
     ) -> Result<(Recording, Publication, ChangeGuard), Refusal> {
-        if text.ends_with('/') {
-            return Err((EISDIR, "the path of a title must not end with a slash".to_owned()));
-        }
-        let path = path_of(text)?;
-        let (precondition, lacks) = self.condition(&path, replace)?;
-        let place = self.place(&path)?;
         // It becomes a title in every case, so no lock may be granted in between.
-        let under_way = self.permit(&[(&path, ChangeKind::Store)]).await?;
-        let publication =
-            Publication { changes: Arc::clone(self), path, lacks, has_version: false };
+        let (place, precondition, publication, under_way) = self.target(text, replace).await?;
         let (volume, principal) = (VolumeId(place.volume), self.principal.clone());
         let begin = Begin { volume, path: place.path, rate, precondition, principal };
         let begun = recorder.begin(begin).await;
@@ -308,6 +347,14 @@ impl Changes {
             gate.forget(path);
         }
     }
+}
+
+/// What a working file becomes.
+pub(crate) struct Target {
+    pub(crate) publication: Publication,
+    pub(crate) volume: u16,
+    /// No lock of another client.
+    _under_way: ChangeGuard,
 }
 
 impl Publication {

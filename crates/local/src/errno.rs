@@ -36,7 +36,7 @@ pub(crate) const EOPNOTSUPP: u32 = 95;
 pub(crate) const ETIMEDOUT: u32 = 110;
 pub(crate) const EALREADY: u32 = 114;
 pub(crate) const ESTALE: u32 = 116;
-const EDQUOT: u32 = 122;
+pub(crate) const EDQUOT: u32 = 122;
 pub(crate) const ECANCELED: u32 = 125;
 
 /// The refusal of a title that is not stored.

@@ -28,6 +28,8 @@ mod recordings;
 mod streams;
 mod titles;
 
+mod order;
+mod working_files;
 mod writers;
 
 mod session;

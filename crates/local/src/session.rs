@@ -19,14 +19,17 @@ use tactus_core::local::{VERSION, layout};
 use tactus_core::path::RequestPath;
 use tactus_core::timed::TimedReads;
 use tactus_core::units::{Bytes, KIB, Nanos, SECOND};
+use tactus_engine::message::VolumeId;
 use tactus_storage::catalogue::{Catalogue, OpenTitle};
+use tactus_storage::store::WorkingDescriptors;
 use tokio::runtime::Handle;
 
 use crate::budget::MemoryBudget;
 use crate::changes::Changes;
 use crate::doorbell::Doorbell;
 use crate::errno::{
-    EACCES, EBADF, EBUSY, EEXIST, EINVAL, EIO, EMFILE, EMSGSIZE, ENOSPC, EPROTONOSUPPORT, Refusal,
+    EACCES, EBADF, EBUSY, EEXIST, EINVAL, EIO, EMFILE, EMSGSIZE, ENOSPC, EOPNOTSUPP,
+    EPROTONOSUPPORT, Refusal,
 };
 use crate::fill::FillError;
 use crate::growing_memory::{FIRST, GrowingMemory, GrowthFault};
@@ -189,6 +192,17 @@ fn answer(
                 let new = NewTitle { path: title, replace, origin };
                 create_in_memory(new, shared, writers)
             }
+            Request::Change(Change::WorkingFile { title, replace }) => {
+                let begun = shared.runtime.block_on(work(shared, &title, replace, writers));
+                match begun {
+                    Ok((reply, files)) => {
+                        let files = [files.write.as_fd(), files.read.as_fd()];
+                        socket::send(connection, &reply, &files)?;
+                        continue;
+                    }
+                    Err(refusal) => Err(refusal),
+                }
+            }
             Request::Stream { handle, first, rate, burst, room } => {
                 let title = titles.streamed(handle);
                 title.and_then(|(title, path)| {
@@ -298,6 +312,22 @@ fn load(title: &Arc<OpenTitle>, memory: &GrowingMemory, shared: &Shared) -> Resu
     filled.map_err(|fault| refusal(MapFault::Fill(fault)))
 }
 
+/// Begins to write a title in place, where writes through the page cache harm no stream.
+async fn work(
+    shared: &Shared,
+    title: &str,
+    replace: Replace,
+    writers: Option<&Writers>,
+) -> Result<(Reply, WorkingDescriptors), Refusal> {
+    let writers = writers.ok_or_else(may_not_write)?;
+    let volume = writers.changes().volume_of(title)?;
+    if !shared.broker.takes_cached_io(VolumeId(volume)) {
+        return Err((EOPNOTSUPP, format!("{title} is written by the server only")));
+    }
+    let (writer, file, descriptors) = writers.work(title, replace).await?;
+    Ok((Reply::WorkingFile { writer, file, permitted: 0 }, descriptors))
+}
+
 /// Answers what a client changes.
 async fn changed(change: Change, writers: &Writers) -> Result<Reply, Refusal> {
     let changes = writers.changes();
@@ -306,6 +336,13 @@ async fn changed(change: Change, writers: &Writers) -> Result<Reply, Refusal> {
             let writer = writers.create(&title, len, replace).await?;
             return Ok(Reply::Created { writer });
         }
+        Change::WorkingFile { .. } => {
+            return Err((EINVAL, "its descriptors need a reply of their own".to_owned()));
+        }
+        Change::Grow { writer, len } => {
+            return Ok(Reply::Granted { len: writers.grow(writer, len).await? });
+        }
+        Change::Retarget { writer, to } => writers.retarget(writer, to).await?,
         Change::Abandon { writer, keeps } => {
             writers.abandon(writer, keeps).await?;
             return Ok(Reply::Closed);

@@ -12,13 +12,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tactus_client::protocol::Replace;
-use tactus_control::local::{ForwardedRequest, ForwardedRequests};
+use tactus_control::local::ForwardedRequests;
 use tactus_core::local::{Operation, Request};
 use tactus_core::units::WallTime;
 use tactus_ring::shared::SharedBytes;
-use tactus_storage::store::Upload;
+use tactus_storage::store::{Upload, WorkingDescriptors};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use crate::changes::{Changes, Publication};
@@ -26,6 +27,8 @@ use crate::errno::{EBADF, EINVAL, EMFILE, ESPIPE, ETIMEDOUT, Refusal};
 use crate::growing_memory::GrowingMemory;
 use crate::memory_upload::{MemoryUpload, StepFault};
 use crate::open_upload::OpenUpload;
+use crate::order::Order;
+use crate::working_files::WorkingFileWriter;
 
 /// The writers of one program, and what hands their requests to them.
 pub(crate) struct Writers {
@@ -46,10 +49,12 @@ struct Table {
 
 struct Entry {
     /// Bounded by the requests that a program may have under way.
-    requests: UnboundedSender<ForwardedRequest>,
+    orders: UnboundedSender<Order>,
     reason: Arc<Mutex<Option<Refusal>>>,
     task: JoinHandle<()>,
     built: Option<BuiltTitle>,
+    /// It ends by itself when it gets no more orders.
+    ends_itself: bool,
 }
 
 /// What is kept of a title in memory until its writer ends.
@@ -91,9 +96,11 @@ impl Writers {
         let dispatcher = runtime.spawn(async move {
             while let Some(request) = requests.next().await {
                 // Without its writer it answers itself.
-                let unknown = match lock(&known).open.get(&request.request().handle) {
-                    Some(writer) => writer.requests.send(request).err().map(|error| error.0),
-                    None => Some(request),
+                let number = request.request().handle;
+                let order = Order::Request(request);
+                let unknown = match lock(&known).open.get(&number) {
+                    Some(writer) => writer.orders.send(order).err().map(|error| error.0),
+                    None => Some(order),
                 };
                 drop(unknown);
             }
@@ -163,25 +170,76 @@ impl Writers {
         NewBuild { writer, end, upload: id }
     }
 
-    fn check_room(&self) -> Result<(), Refusal> {
-        if lock(&self.table).open.len() >= WRITERS_MAX {
-            let text = format!("{WRITERS_MAX} titles are written, the most for one program");
-            return Err((EMFILE, text));
-        }
-        Ok(())
-    }
-
     fn add(&self, progress: Progress, built: Option<BuiltTitle>) -> u32 {
-        let (sender, requests) = unbounded_channel();
+        let (orders, requests) = unbounded_channel();
         let reason = Arc::<Mutex<Option<Refusal>>>::default();
         let (data, told) = (Arc::clone(&self.data), Arc::clone(&reason));
         let writer = Writer { progress, data, reason: told };
         let task = self.runtime.spawn(writer.serve(requests));
+        self.enter(Entry { orders, reason, task, built, ends_itself: false })
+    }
+
+    /// Begins to write a title in place. Returns what requests name it by, the number of its file,
+    /// and its descriptors.
+    pub(crate) async fn work(
+        &self,
+        title: &str,
+        replace: Replace,
+    ) -> Result<(u32, u64, WorkingDescriptors), Refusal> {
+        self.check_room()?;
+        let (file, target) = self.changes.work(title, replace).await?;
+        let failed = |error: std::io::Error| (EMFILE, format!("{title}: {error}"));
+        let (number, descriptors) =
+            (file.number().map_err(failed)?, file.descriptors().map_err(failed)?);
+        let (orders, requests) = unbounded_channel();
+        let reason = Arc::<Mutex<Option<Refusal>>>::default();
+        let changes = Arc::clone(&self.changes);
+        let writer = WorkingFileWriter::new(file, target, changes, Arc::clone(&reason));
+        let task = self.runtime.spawn(writer.serve(requests));
+        let writer = self.enter(Entry { orders, reason, task, built: None, ends_itself: true });
+        Ok((writer, number, descriptors))
+    }
+
+    fn check_room(&self) -> Result<(), Refusal> {
+        if lock(&self.table).open.len() < WRITERS_MAX {
+            return Ok(());
+        }
+        Err((EMFILE, format!("{WRITERS_MAX} titles are written, the most for one program")))
+    }
+
+    fn enter(&self, entry: Entry) -> u32 {
         let mut table = lock(&self.table);
         let number = table.next;
         table.next = number.wrapping_add(1);
-        table.open.insert(number, Entry { requests: sender, reason, task, built });
+        table.open.insert(number, entry);
         number
+    }
+
+    /// Permits a working file a greater length. Returns the length.
+    pub(crate) async fn grow(&self, writer: u32, len: u64) -> Result<u64, Refusal> {
+        self.order(writer, |answer| Order::Grow(len, answer)).await
+    }
+
+    /// Has a working file become a title of another name.
+    pub(crate) async fn retarget(&self, writer: u32, to: String) -> Result<(), Refusal> {
+        self.order(writer, |answer| Order::Retarget(to, answer)).await
+    }
+
+    async fn order<T>(
+        &self,
+        writer: u32,
+        order: impl FnOnce(oneshot::Sender<Result<T, Refusal>>) -> Order,
+    ) -> Result<T, Refusal> {
+        let (sender, answer) = oneshot::channel();
+        let sent = match lock(&self.table).open.get(&writer) {
+            Some(entry) => entry.orders.send(order(sender)).is_ok(),
+            None => false,
+        };
+        if !sent {
+            return Err(unknown(writer));
+        }
+        // Without an answer it takes no such order.
+        answer.await.map_err(|_| unknown(writer))?
     }
 
     /// Ends a writer. Its slots and its claim are back when this returns. If it `keeps` what was
@@ -213,10 +271,17 @@ impl Writers {
 
 impl Entry {
     async fn end(self, keeps: bool) {
-        self.task.abort();
+        let Self { orders, task, built, ends_itself, .. } = self;
+        match (ends_itself, keeps) {
+            (true, true) => {}
+            // Refused only if it has ended.
+            (true, false) => orders.send(Order::Discard).unwrap_or_default(),
+            (false, _) => task.abort(),
+        }
+        drop(orders);
         // It ends in an error: it was aborted. A title that is getting its name gets it.
-        self.task.await.ok();
-        if let Some(built) = self.built {
+        task.await.ok();
+        if let Some(built) = built {
             built.upload.end(keeps).await;
         }
     }
@@ -239,13 +304,18 @@ enum Progress {
 }
 
 impl Writer {
-    async fn serve(mut self, mut requests: UnboundedReceiver<ForwardedRequest>) {
+    async fn serve(mut self, mut orders: UnboundedReceiver<Order>) {
         loop {
-            let next = match tokio::time::timeout(SILENCE, requests.recv()).await {
+            let next = match tokio::time::timeout(SILENCE, orders.recv()).await {
                 Ok(next) => next,
-                Err(_) => self.idle(&mut requests).await,
+                Err(_) => self.idle(&mut orders).await,
             };
-            let Some(request) = next else { return };
+            let request = match next {
+                Some(Order::Request(request)) => request,
+                // Orders for working files: dropped, they are refused.
+                Some(_) => continue,
+                None => return,
+            };
             let result = self.carry_out(request.request()).await;
             let result = result.map_err(|refusal| {
                 let errno = refusal.0;
@@ -257,24 +327,21 @@ impl Writer {
     }
 
     /// Waits for a request of a program that is silent.
-    async fn idle(
-        &mut self,
-        requests: &mut UnboundedReceiver<ForwardedRequest>,
-    ) -> Option<ForwardedRequest> {
+    async fn idle(&mut self, orders: &mut UnboundedReceiver<Order>) -> Option<Order> {
         match &mut self.progress {
             Progress::Open(upload, _) => upload.park(),
             Progress::Memory(upload) => {
                 upload.park();
                 tokio::select! {
                     biased;
-                    next = requests.recv() => return next,
+                    next = orders.recv() => return next,
                     () = upload.superseded() => {}
                 }
                 self.progress = Progress::Over(upload.give_way().await);
             }
             Progress::Over(_) => {}
         }
-        requests.recv().await
+        orders.recv().await
     }
 
     /// Carries a request out. Returns the number of bytes.

@@ -26,6 +26,7 @@ mod source;
 mod sums;
 mod upload;
 mod verify;
+mod working_file;
 mod write_buffer;
 
 use std::io;
@@ -58,6 +59,7 @@ pub use source::{Busy, Reading, Source};
 pub use sums::{ATTRIBUTE_UNITS_MAX, ChecksumFault, Manifests, Sums, UNIT};
 pub use upload::{Upload, UploadSpec};
 pub use verify::{Verdict, VerifyError, verify};
+pub use working_file::{WorkingDescriptors, WorkingFile, WorkingFileSpec};
 
 use crate::catalogue::Catalogue;
 

@@ -114,6 +114,29 @@ pub fn reopen(file: impl AsFd) -> io::Result<OwnedFd> {
     Ok(rustix::fs::open(path, flags, Mode::empty())?)
 }
 
+/// Whether a process has the file open for writing, this one included. `file` is open for reading
+/// only. Needs the owner of the file, or `CAP_LEASE`. False where the file system has no leases.
+///
+/// # Errors
+/// `EACCES` for a file of another user.
+pub fn has_writers(file: impl AsFd) -> io::Result<bool> {
+    let file = file.as_fd().as_raw_fd();
+    // The kernel grants a lease for reading only where no process can write (fcntl(2)).
+    // SAFETY: numbers only.
+    let set = |kind: libc::c_int| unsafe { libc::fcntl(file, libc::F_SETLEASE, kind) };
+    if set(libc::F_RDLCK) == 0 {
+        // It is the caller's question only: nobody who opens the file later has to wait.
+        set(libc::F_UNLCK);
+        return Ok(false);
+    }
+    let error = io::Error::last_os_error();
+    match error.raw_os_error() {
+        Some(libc::EAGAIN) => Ok(true),
+        Some(libc::EINVAL | libc::EOPNOTSUPP | libc::ENOSYS) => Ok(false),
+        _ => Err(error),
+    }
+}
+
 /// Files whose bytes the page cache holds, read by copies.
 pub struct CachedFiles;
 

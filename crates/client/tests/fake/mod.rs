@@ -278,7 +278,11 @@ fn change_names(change: Change, control: &Control) -> Reply {
             0 => Reply::Done,
             errno => Reply::Error { errno, message: "the disk is full".to_owned() },
         },
-        Change::Abandon { .. } | Change::Reason { .. } => {
+        Change::WorkingFile { .. } => Reply::Error { errno: 95, message: "no file".to_owned() },
+        Change::Abandon { .. }
+        | Change::Reason { .. }
+        | Change::Grow { .. }
+        | Change::Retarget { .. } => {
             Reply::Error { errno: 9, message: "no such writer".to_owned() }
         }
         Change::Remove { .. }

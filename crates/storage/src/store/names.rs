@@ -195,6 +195,8 @@ pub(super) struct PrivateFiles {
     pub(super) stage: OwnedFd,
     /// Files and directories that wait to be unlinked.
     pub(super) trash: OwnedFd,
+    /// Files that programs write in place, and whose bytes are durable.
+    pub(super) working: Arc<OwnedFd>,
     pub(super) manifests: Manifests,
 }
 
@@ -582,14 +584,19 @@ impl Names {
     /// Makes a file without a name. On file systems without unnamed files it gets a name on the
     /// stage, which the next start removes.
     pub(super) fn nameless(&self) -> io::Result<(OwnedFd, Option<StoreId>)> {
+        self.cached().map(|(file, staged)| (past_cache(file), staged))
+    }
+
+    /// The same, for reads and writes through the page cache.
+    pub(super) fn cached(&self) -> io::Result<(OwnedFd, Option<StoreId>)> {
         let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
         match rustix::fs::openat(&self.own.top, ".", flags, FILE_MODE) {
-            Ok(file) => Ok((past_cache(file), None)),
+            Ok(file) => Ok((file, None)),
             Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::NOENT | Errno::INVAL) => {
                 let id = StoreId::random();
                 let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
                 let file = rustix::fs::openat(&self.own.stage, id.to_string(), flags, FILE_MODE)?;
-                Ok((past_cache(file), Some(id)))
+                Ok((file, Some(id)))
             }
             Err(errno) => Err(errno.into()),
         }

@@ -219,9 +219,13 @@ impl Inner {
         let is_short = sums.table().units().len() <= self.attribute_units;
         let here = is_short.then(|| SumsLocation::Here(sums.clone()));
         let made = self.blocking(move || {
-            // This also frees the blocks that were reserved beyond the end.
-            rustix::fs::ftruncate(&file, len.0)?;
-            let inode = rustix::fs::fstat(&file)?.st_ino;
+            let stat = rustix::fs::fstat(&file)?;
+            let inode = stat.st_ino;
+            // A working file has its length, and the time of its last write.
+            if rustix::fs::fcntl_getfl(&file)?.contains(OFlags::RDWR) {
+                // This also frees the blocks that were reserved beyond the end.
+                rustix::fs::ftruncate(&file, len.0)?;
+            }
             if !owner.name().is_empty() {
                 let (name, flags) = (sums::OWNER_ATTRIBUTE, XattrFlags::empty());
                 rustix::fs::fsetxattr(&file, name, owner.name().as_bytes(), flags)?;

@@ -388,6 +388,13 @@ impl Claim {
         self.unallocated = 0;
     }
 
+    /// Records that `bytes` of the claim are allocated.
+    pub(super) fn on_disk(&mut self, bytes: u64) {
+        let unallocated = self.reserved.saturating_sub(bytes).min(self.unallocated);
+        self.quotas.books().unallocated -= self.unallocated - unallocated;
+        self.unallocated = unallocated;
+    }
+
     /// Records that the upload has become a title of `len` bytes.
     pub(super) fn stored(self, len: u64) {
         // Stored first: meanwhile the bytes count twice rather than not at all.

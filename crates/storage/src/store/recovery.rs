@@ -32,6 +32,7 @@ use super::publish::OPENING_MAX;
 use super::quotas::{Principal, Purpose, Quotas};
 use super::resume::Sessions;
 use super::sums::{self, ASIDE, ATTRIBUTE_UNITS_MAX, Manifests};
+use super::working_file::{self, LeftoverFile};
 use super::{DISCARDS_MAX, Inner, Store, StoreOptions, TURNS};
 
 /// The results of opening a volume, for the log.
@@ -48,6 +49,8 @@ pub struct RecoveryReport {
     /// Sectors of the journal that were torn or damaged. One or two are normal after a power
     /// failure.
     pub journal_skipped: u64,
+    /// Files that programs were writing, and that get their names now.
+    pub working: usize,
     /// Files that belonged to no title and no upload.
     pub strays: usize,
     /// How long it took.
@@ -56,9 +59,10 @@ pub struct RecoveryReport {
 
 impl fmt::Display for RecoveryReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { uploads, unnamed, cut, lost, journal_skipped, strays, took } = self;
+        let Self { uploads, unnamed, cut, lost, journal_skipped, working, strays, took } = self;
         write!(f, "{uploads} open uploads, {cut} of them cut to what was acknowledged, ")?;
-        write!(f, "{unnamed} complete ones to be named, {lost} lost, {strays} strays removed, ")?;
+        write!(f, "{unnamed} complete ones to be named, {lost} lost, ")?;
+        write!(f, "{working} written files to be named, {strays} strays removed, ")?;
         write!(f, "{journal_skipped} sectors of the journal skipped; ready after {took:.0?}")
     }
 }
@@ -94,14 +98,16 @@ impl Store {
         let names = Arc::new(prepared.map_err(failed("the directory"))??);
         let this = Arc::clone(&names);
         let left = blocking(move || {
-            let strays = clear_stage(&this)?;
+            let (working, other) = working_file::leftovers(&this)?;
+            let strays = clear_stage(&this)? + other;
             let replayed = journal::read(&this.own.top)?;
             #[cfg(debug_assertions)]
             let replayed = super::deliberate_fault::offsets(&this, replayed);
-            Ok(Leftovers { strays, ..Leftovers::sort(&this, replayed)? })
+            Ok(Leftovers { strays, working, ..Leftovers::sort(&this, replayed)? })
         });
         let left = left.await.map_err(failed("what the last run left"))?;
-        let Leftovers { mut table, uploads, unnamed, cut, lost, strays, unwanted, skipped } = left;
+        let Leftovers { uploads, unnamed, cut, lost, strays, unwanted, skipped, .. } = left;
+        let Leftovers { mut table, working, .. } = left;
         let expiry = options.expiry;
         table.keep_at_most(options.limits.uploads_max as usize * FORGET_BEYOND);
         let begin = Journal::begin(Arc::clone(&names), Arc::clone(&medium), table).await;
@@ -126,6 +132,7 @@ impl Store {
             cut,
             lost,
             journal_skipped: skipped,
+            working: working.len(),
             strays,
             took: begun.elapsed(),
         };
@@ -165,6 +172,7 @@ impl Store {
                 super::census::take(names, quotas, counting).await;
             }),
             tokio::spawn(store.clone().name(unnamed)),
+            tokio::spawn(store.clone().name_working_files(working)),
         ];
         super::lock(&store.inner.background).extend(tasks);
         let clock = tokio::spawn(tell_time(Arc::downgrade(&store.inner)));
@@ -196,6 +204,8 @@ struct Leftovers {
     cut: usize,
     lost: usize,
     strays: usize,
+    /// Files that programs were writing.
+    working: Vec<LeftoverFile>,
     /// Files without an upload.
     unwanted: Vec<String>,
     skipped: u64,
@@ -351,6 +361,7 @@ pub(super) fn prepare(root: &Path) -> Result<Names, OpenError> {
     let below = |name: &'static str| make_directory(&top, name).map_err(failed(name));
     let sums = below("sums")?;
     let (uploads, stage, trash) = (below("uploads")?, below("stage")?, below("trash")?);
+    let working = Arc::new(below("working")?);
     for first in 0..=0xff {
         make_directory(&sums, &format!("{first:02x}")).map_err(failed("sums"))?;
     }
@@ -364,6 +375,7 @@ pub(super) fn prepare(root: &Path) -> Result<Names, OpenError> {
         uploads: Arc::new(uploads),
         stage,
         trash,
+        working,
         manifests: Manifests::within(sums),
     };
     Ok(Names::new(open, own))

@@ -6,6 +6,7 @@ mod kills;
 mod put;
 mod quota;
 mod resume;
+mod working_file;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
