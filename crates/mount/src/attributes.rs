@@ -12,6 +12,8 @@ pub(crate) struct Ownership {
     pub(crate) gid: u32,
     /// Bits that no mode has.
     pub(crate) umask: u16,
+    /// The owner may write.
+    pub(crate) is_writable: bool,
 }
 
 /// The attributes of the node `number`.
@@ -21,6 +23,7 @@ pub(crate) fn attributes(number: u64, stat: &Stat, owner: &Ownership) -> FileAtt
         true => (FileType::Directory, 0o555),
         false => (FileType::RegularFile, 0o444),
     };
+    let mode = if owner.is_writable { mode | 0o200 } else { mode };
     FileAttr {
         ino: INodeNo(number),
         size: stat.len,
@@ -66,7 +69,7 @@ mod tests {
 
     #[test]
     fn sizes_times_and_modes_are_those_of_the_title() {
-        let owner = Ownership { uid: 5, gid: 6, umask: 0o007 };
+        let owner = Ownership { uid: 5, gid: 6, umask: 0o007, is_writable: false };
         let stat = Stat { len: 513, modified: 1_500_000_000_000_000_001, ..Stat::default() };
         let found = attributes(9, &stat, &owner);
         assert_eq!((found.ino, found.size, found.blocks), (INodeNo(9), 513, 2));
@@ -77,6 +80,9 @@ mod tests {
         let found = attributes(1, &directory, &owner);
         assert_eq!((found.kind, found.perm), (FileType::Directory, 0o550));
         assert!(found.mtime < UNIX_EPOCH);
+        let owner = Ownership { is_writable: true, ..owner };
+        assert_eq!(attributes(1, &directory, &owner).perm, 0o750);
+        assert_eq!(attributes(9, &stat, &owner).perm, 0o640);
         assert_eq!(nameless(9, &stat, &owner).nlink, 0);
     }
 }

@@ -21,11 +21,13 @@ impl DirectoryReader {
         *self = Self::default();
     }
 
-    /// The entry at `place`; `None` behind the last one. `next` asks for the part behind a name.
+    /// The entry at `place`; `None` behind the last one. `next` asks for the part behind a name,
+    /// `written` for entries of files that are being written, which the server may not know yet.
     pub(crate) fn entry(
         &mut self,
         place: usize,
         next: impl Fn(Option<&str>) -> Result<(Vec<Entry>, bool), Errno>,
+        written: impl Fn() -> Vec<Entry>,
     ) -> Result<Option<&Entry>, Errno> {
         while place >= self.entries.len() && !self.is_whole {
             let (entries, more) = next(self.last.as_deref())?;
@@ -38,6 +40,14 @@ impl DirectoryReader {
                 }
                 entry
             }));
+            if self.is_whole {
+                for entry in written() {
+                    match self.entries.iter_mut().find(|known| known.name == entry.name) {
+                        Some(known) => known.stat = entry.stat,
+                        None => self.entries.push(entry),
+                    }
+                }
+            }
         }
         Ok(self.entries.get(place))
     }
@@ -67,7 +77,7 @@ mod tests {
         };
         let mut directory = DirectoryReader::default();
         let mut name = |place| {
-            let entry = directory.entry(place, next).unwrap();
+            let entry = directory.entry(place, next, Vec::new).unwrap();
             entry.map(|entry| entry.name.clone())
         };
         assert_eq!(name(0).as_deref(), Some("d"));
@@ -77,7 +87,7 @@ mod tests {
         assert_eq!((name(3).as_deref(), name(4), name(9)), (Some("c"), None, None));
         assert_eq!(calls.borrow().len(), 3);
         directory.rewind();
-        assert_eq!(directory.entry(0, next).unwrap().unwrap().name, "d");
+        assert_eq!(directory.entry(0, next, Vec::new).unwrap().unwrap().name, "d");
         assert_eq!(calls.borrow().len(), 4);
     }
 }

@@ -1,282 +1,34 @@
 //! What the kernel asks, answered by the server.
 //!
-//! Promise: a request waits for names, which take a bounded time, and never for bytes. The kernel
-//! keeps what it may keep and nothing else: names and attributes for the times of the options,
-//! pages of the version that it has read.
+//! Promise: a request waits for names, which take a bounded time, and for flushes where a program
+//! wants one; a read by the server delays no other request. The kernel keeps what it may keep and
+//! nothing else: names and attributes for the times of the options, pages of the version that it
+//! has read.
 
-use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
+use std::time::{Instant, SystemTime};
 
 use fuser::{
-    Errno, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags, IoctlFlags,
-    KernelConfig, LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyDirectoryPlus,
-    ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyXattr, Request,
+    BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation,
+    INodeNo, InitFlags, IoctlFlags, KernelConfig, LockOwner, OpenAccMode, OpenFlags, RenameFlags,
+    ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry,
+    ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow,
+    WriteFlags,
 };
-use tactus_client::{Entry, Stat};
 
-use crate::attributes::{BLOCK, Ownership, attributes, nameless};
-use crate::connections::Connections;
-use crate::directory::DirectoryReader;
-use crate::nodes::{Nodes, ROOT};
-use crate::open_file::{OpenFile, ServedTitle};
-use crate::options::MountOptions;
+use rustix::fs::{FileType, OFlags};
+use tactus_client::Stat;
+
+use crate::attributes::{BLOCK, attributes, nameless};
+use crate::library::{DOTS, Handle, LibraryFilesystem, NAME_MAX, Result, lock};
+use crate::open_file::{Content, OpenFile, ServedTitle};
 use crate::pace::Pace;
-use crate::pacer::Pacer;
-
-type Result<T> = std::result::Result<T, Errno>;
-
-/// The mounted library.
-pub(crate) struct LibraryFilesystem {
-    connections: Connections,
-    nodes: Nodes,
-    /// The path of the mount's directory in the library, without a slash at its end.
-    root: String,
-    owner: Ownership,
-    attributes_for: Duration,
-    names_for: Duration,
-    /// For paced reads.
-    pacer: Option<Pacer>,
-    passthrough: AtomicBool,
-    /// One file at a time is opened: all handles of a file share their source.
-    opening: Mutex<()>,
-    files: Mutex<HashMap<u64, Handle>>,
-    directories: Mutex<HashMap<u64, Arc<Mutex<DirectoryReader>>>>,
-    next_handle: AtomicU64,
-}
-
-/// An open handle of a file.
-#[derive(Clone)]
-struct Handle {
-    open: Arc<OpenFile>,
-    pace: Option<Arc<Mutex<Pace>>>,
-}
-
-impl LibraryFilesystem {
-    /// Looks the mount's directory up.
-    ///
-    /// # Errors
-    /// If the server has no such directory, or there is no thread for paced reads.
-    pub(crate) fn new(connections: Connections, options: &MountOptions) -> io::Result<Self> {
-        let root = options.path.trim_end_matches('/').to_owned();
-        let path = if root.is_empty() { "/" } else { &root };
-        let stat = connections.ask(|reader| reader.client().stat(path));
-        let stat = stat.map_err(|errno| io::Error::from_raw_os_error(errno.code()))?;
-        if !stat.is_directory {
-            return Err(rustix::io::Errno::NOTDIR.into());
-        }
-        let owner = Ownership {
-            uid: options.uid.unwrap_or_else(|| rustix::process::getuid().as_raw()),
-            gid: options.gid.unwrap_or_else(|| rustix::process::getgid().as_raw()),
-            umask: options.umask,
-        };
-        Ok(Self {
-            connections,
-            nodes: Nodes::new(stat),
-            root,
-            owner,
-            attributes_for: options.attributes_for,
-            names_for: options.names_for,
-            pacer: options.paced.then(Pacer::start).transpose()?,
-            // The kernel would read without a pace.
-            passthrough: AtomicBool::new(options.passthrough && !options.paced),
-            opening: Mutex::default(),
-            files: Mutex::default(),
-            directories: Mutex::default(),
-            next_handle: AtomicU64::new(1),
-        })
-    }
-
-    /// The path of a node in the library.
-    fn path(&self, number: u64) -> Result<String> {
-        self.nodes.path(number).map(|path| self.in_library(&path)).ok_or(Errno::ESTALE)
-    }
-
-    fn path_of(&self, parent: u64, name: &str) -> Result<String> {
-        let path = self.nodes.path_of(parent, name).ok_or(Errno::ESTALE)?;
-        Ok(self.in_library(&path))
-    }
-
-    fn in_library(&self, path: &str) -> String {
-        match path {
-            "/" if !self.root.is_empty() => self.root.clone(),
-            _ => format!("{}{path}", self.root),
-        }
-    }
-
-    fn stat(&self, path: &str) -> Result<Stat> {
-        self.connections.ask(|reader| reader.client().stat(path))
-    }
-
-    fn look_up(&self, parent: u64, name: &OsStr) -> Result<(u64, Stat)> {
-        // Names of the library are UTF-8.
-        let name = name.to_str().ok_or(Errno::ENOENT)?;
-        if name.len() > NAME_MAX {
-            return Err(Errno::ENAMETOOLONG);
-        }
-        let stat = self.stat(&self.path_of(parent, name)?).map_err(|errno| {
-            // A name that no title can have.
-            if errno.code() == Errno::EINVAL.code() { Errno::ENOENT } else { errno }
-        })?;
-        let number = self.nodes.enter(parent, name, &stat).ok_or(Errno::ESTALE)?;
-        Ok((number, stat))
-    }
-
-    /// The facts of a node; `None` if it has lost its name and is still open.
-    fn status(&self, number: u64) -> Result<Option<Stat>> {
-        let error = match self.stat(&self.path(number)?) {
-            Ok(stat) if self.nodes.is_same(number, &stat) => {
-                self.nodes.update(number, &stat);
-                return Ok(Some(stat));
-            }
-            Ok(_) => Errno::ESTALE,
-            Err(errno) => errno,
-        };
-        // Without the server the mount itself can still be looked at, and unmounted.
-        if number == ROOT && error.code() == Errno::ENOTCONN.code() {
-            return Ok(self.nodes.stat(ROOT));
-        }
-        let is_nameless = [Errno::ESTALE, Errno::ENOENT].map(Errno::code).contains(&error.code());
-        if is_nameless && self.nodes.open(number).is_some() { Ok(None) } else { Err(error) }
-    }
-
-    /// Opens a file, or shares its source with those that have it open.
-    fn open_file(&self, number: u64, reply: &ReplyOpen) -> Result<Arc<OpenFile>> {
-        let path = self.path(number)?;
-        let _opening = lock(&self.opening);
-        if let Some(open) = self.nodes.open(number) {
-            let stat = self.stat(&path)?;
-            self.check(number, &stat)?;
-            if let Some(ServedTitle { title, reader }) = open.title()
-                && (reader.has_ended() || title.stat().version != stat.version)
-            {
-                open.renew(self.open_title(number, &path)?);
-            }
-            return Ok(open);
-        }
-        let open = match self.open_backing(number, &path, reply)? {
-            Some(open) => open,
-            None => OpenFile::served(self.open_title(number, &path)?),
-        };
-        let open = Arc::new(open);
-        self.nodes.set_open(number, &open);
-        Ok(open)
-    }
-
-    /// The file for the kernel itself; `None` where the file server reads it.
-    fn open_backing(&self, number: u64, path: &str, reply: &ReplyOpen) -> Result<Option<OpenFile>> {
-        if !self.passthrough.load(Ordering::Relaxed) {
-            return Ok(None);
-        }
-        let (file, stat) = match self.connections.ask(|reader| reader.client().open_file(path)) {
-            Ok(found) => found,
-            Err(errno) if errno.code() == Errno::EOPNOTSUPP.code() => return Ok(None),
-            Err(errno) => return Err(errno),
-        };
-        self.check(number, &stat)?;
-        match reply.open_backing(&file) {
-            Ok(backing) => Ok(Some(OpenFile::kernel(stat.file, backing))),
-            Err(error) => {
-                self.passthrough.store(false, Ordering::Relaxed);
-                tracing::info!("the kernel passes no reads through ({error}): the server reads");
-                Ok(None)
-            }
-        }
-    }
-
-    fn open_title(&self, number: u64, path: &str) -> Result<ServedTitle> {
-        let served = self.serve_title(path)?;
-        self.check(number, served.title.stat())?;
-        Ok(served)
-    }
-
-    fn serve_title(&self, path: &str) -> Result<ServedTitle> {
-        self.connections.ask(|reader| {
-            let title = Arc::new(reader.client().open(path)?);
-            Ok(ServedTitle { title, reader: Arc::clone(reader) })
-        })
-    }
-
-    /// Another file has the name by now: the kernel looks it up again.
-    fn check(&self, number: u64, stat: &Stat) -> Result<()> {
-        if !self.nodes.is_same(number, stat) {
-            return Err(Errno::ESTALE);
-        }
-        self.nodes.update(number, stat);
-        Ok(())
-    }
-
-    /// The title of an open file for a read up to `end`: opened once more if it has grown, or if
-    /// the server has been started again.
-    fn served(&self, number: u64, open: &OpenFile, end: u64) -> Result<ServedTitle> {
-        let served = open.title().ok_or(Errno::EIO)?;
-        let len = served.title.len();
-        let is_over = served.reader.has_ended();
-        let known = self.nodes.stat(number);
-        let has_grown =
-            end > len && (served.title.stat().grows || known.is_some_and(|stat| stat.len > len));
-        if !is_over && !has_grown {
-            return Ok(served);
-        }
-        let renewed = self.path(number).and_then(|path| self.serve_title(&path));
-        match renewed {
-            Ok(renewed) if renewed.title.stat().file == open.file => {
-                self.nodes.update(number, renewed.title.stat());
-                open.renew(renewed.clone());
-                Ok(renewed)
-            }
-            // What was opened can still be read.
-            _ if !is_over => Ok(served),
-            // The version that was opened is gone with the server that had it open.
-            Ok(_) => Err(Errno::ESTALE),
-            Err(errno) => Err(errno),
-        }
-    }
-
-    fn handle(&self) -> u64 {
-        self.next_handle.fetch_add(1, Ordering::Relaxed)
-    }
-
-    /// Calls `add` with the entries of an open directory from `offset` on, until it is full.
-    fn read_directory(
-        &self,
-        directory: u64,
-        handle: FileHandle,
-        offset: u64,
-        mut add: impl FnMut(u64, &str, u64, &Stat) -> bool,
-    ) -> Result<()> {
-        let reader = lock(&self.directories).get(&handle.0).cloned().ok_or(Errno::EBADF)?;
-        let mut reader = lock(&reader);
-        if offset == 0 {
-            reader.rewind();
-        }
-        let path = self.path(directory)?;
-        let parent = self.nodes.parent(directory).unwrap_or(ROOT);
-        let own = Stat { is_directory: true, ..Stat::default() };
-        let next = |after: Option<&str>| {
-            self.connections.ask(|reader| reader.client().list_part(&path, after))
-        };
-        for place in usize::try_from(offset).unwrap_or(usize::MAX).. {
-            let (number, name, stat) = match place {
-                0 => (directory, ".", &own),
-                1 => (parent, "..", &own),
-                _ => match reader.entry(place - DOTS, next)? {
-                    Some(Entry { name, stat }) => {
-                        (self.nodes.number(directory, name, stat), name.as_str(), stat)
-                    }
-                    None => return Ok(()),
-                },
-            };
-            if add(number, name, place as u64 + 1, stat) {
-                return Ok(());
-            }
-        }
-        Ok(())
-    }
-}
+use crate::processes::Processes;
+use crate::work;
 
 impl Filesystem for LibraryFilesystem {
     fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> io::Result<()> {
@@ -293,6 +45,10 @@ impl Filesystem for LibraryFilesystem {
             // A kernel without it works as well.
             config.add_capabilities(flag).ok();
         }
+        if self.writing.is_some() {
+            // A title that is written anew is not copied first.
+            config.add_capabilities(InitFlags::FUSE_ATOMIC_O_TRUNC).ok();
+        }
         // Requests of up to 1 MiB, the most that the kernel makes.
         config.set_max_write(REQUEST_MAX).ok();
         config.set_max_background(BACKGROUND).ok();
@@ -305,15 +61,7 @@ impl Filesystem for LibraryFilesystem {
     }
 
     fn lookup(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        match self.look_up(parent.0, name) {
-            Ok((number, stat)) => reply.entry_with_ttls(
-                &self.attributes_for,
-                &self.names_for,
-                &attributes(number, &stat, &self.owner),
-                Generation(0),
-            ),
-            Err(errno) => reply.error(errno),
-        }
+        self.answer_entry(self.look_up(parent.0, name), reply);
     }
 
     fn forget(&self, _request: &Request, node: INodeNo, count: u64) {
@@ -327,22 +75,17 @@ impl Filesystem for LibraryFilesystem {
         _handle: Option<FileHandle>,
         reply: ReplyAttr,
     ) {
-        let found = match self.status(node.0) {
-            Ok(Some(stat)) => Ok(attributes(node.0, &stat, &self.owner)),
-            Ok(None) => {
-                let last = self.nodes.stat(node.0).ok_or(Errno::ESTALE);
-                last.map(|stat| nameless(node.0, &stat, &self.owner))
-            }
-            Err(errno) => Err(errno),
-        };
-        match found {
-            Ok(attributes) => reply.attr(&self.attributes_for, &attributes),
-            Err(errno) => reply.error(errno),
-        }
+        self.answer_attributes(node.0, reply);
     }
 
-    fn open(&self, _request: &Request, node: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
-        let open = match self.open_file(node.0, &reply) {
+    fn open(&self, request: &Request, node: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        let writes = flags.acc_mode() != OpenAccMode::O_RDONLY;
+        let is_emptied = writes && has(flags.0, OFlags::TRUNC);
+        let opened = match is_emptied {
+            true => self.open_empty(node.0),
+            false => self.open_file(node.0, writes, &reply),
+        };
+        let open = match opened {
             Ok(open) => open,
             Err(errno) => return reply.error(errno),
         };
@@ -351,7 +94,10 @@ impl Filesystem for LibraryFilesystem {
             let pace = Pace::new(served.title.rate()?, Instant::now())?;
             Some(Arc::new(Mutex::new(pace)))
         });
-        let mut flags = FopenFlags::FOPEN_NOFLUSH;
+        let mut flags = FopenFlags::empty();
+        if !writes {
+            flags |= FopenFlags::FOPEN_NOFLUSH;
+        }
         if pace.is_some() {
             // Each read comes as the program makes it, and nothing is read ahead.
             flags |= FopenFlags::FOPEN_DIRECT_IO;
@@ -360,12 +106,11 @@ impl Filesystem for LibraryFilesystem {
         {
             flags |= FopenFlags::FOPEN_KEEP_CACHE;
         }
-        let handle = self.handle();
-        let kept = Handle { open: Arc::clone(&open), pace };
-        lock(&self.files).insert(handle, kept);
+        let writer = writes.then(|| request.pid());
+        let handle = self.enter_handle(Arc::clone(&open), pace, writer);
         match open.backing() {
-            Some(backing) => reply.opened_passthrough(FileHandle(handle), flags, backing),
-            None => reply.opened(FileHandle(handle), flags),
+            Some(backing) => reply.opened_passthrough(handle, flags, backing),
+            None => reply.opened(handle, flags),
         }
     }
 
@@ -380,11 +125,22 @@ impl Filesystem for LibraryFilesystem {
         _owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        let Some(Handle { open, pace }) = lock(&self.files).get(&handle.0).cloned() else {
-            return reply.error(Errno::EBADF);
+        let Some(handle) = self.open_handle(handle) else { return reply.error(Errno::EBADF) };
+        let Handle { open, pace, .. } = &*handle;
+        let written = match open.content() {
+            Some(Content::Work(work)) => Some(Arc::clone(&work.read)),
+            Some(Content::Written(file)) => Some(file),
+            Some(Content::Failed(errno)) => return reply.error(errno),
+            Some(Content::Title(_)) | None => None,
         };
+        if let Some(file) = written {
+            return match work::read_at(&file, offset, size as usize) {
+                Ok(bytes) => reply.data(&bytes),
+                Err(error) => reply.error(error.into()),
+            };
+        }
         let ServedTitle { title, reader } =
-            match self.served(node.0, &open, offset.saturating_add(size.into())) {
+            match self.served(node.0, open, offset.saturating_add(size.into())) {
                 Ok(served) => served,
                 Err(errno) => return reply.error(errno),
             };
@@ -401,7 +157,7 @@ impl Filesystem for LibraryFilesystem {
         };
         match (&self.pacer, pace) {
             (Some(pacer), Some(pace)) => {
-                let due = lock(&pace).due(Instant::now(), len);
+                let due = lock(pace).due(Instant::now(), len);
                 pacer.at(due, Box::new(read));
             }
             _ => read(),
@@ -411,7 +167,7 @@ impl Filesystem for LibraryFilesystem {
     fn release(
         &self,
         _request: &Request,
-        _node: INodeNo,
+        node: INodeNo,
         handle: FileHandle,
         _flags: OpenFlags,
         _owner: Option<LockOwner>,
@@ -419,9 +175,225 @@ impl Filesystem for LibraryFilesystem {
         reply: ReplyEmpty,
     ) {
         let handle = lock(&self.files).remove(&handle.0);
-        // The last one closes the title.
-        drop(handle);
+        if let Some(handle) = handle {
+            self.release_handle(node.0, &handle);
+        }
+        // The last one has closed the title.
         reply.ok();
+    }
+
+    fn create(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        _mode: u32,
+        _umask: u32,
+        flags: i32,
+        reply: ReplyCreate,
+    ) {
+        let created = self.create_file(parent.0, name).or_else(|errno| {
+            let is_there = errno.code() == Errno::EEXIST.code() && !has(flags, OFlags::EXCL);
+            if is_there {
+                self.open_existing(parent.0, name, has(flags, OFlags::TRUNC))
+            } else {
+                Err(errno)
+            }
+        });
+        let (number, open, stat) = match created {
+            Ok(created) => created,
+            Err(errno) => return reply.error(errno),
+        };
+        let handle = self.enter_handle(open, None, Some(request.pid()));
+        let ttl = self.attributes_for.min(self.names_for);
+        let found = attributes(number, &stat, &self.owner);
+        reply.created(&ttl, &found, Generation(0), handle, FopenFlags::empty());
+    }
+
+    fn mknod(
+        &self,
+        _request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        _umask: u32,
+        _device: u32,
+        reply: ReplyEntry,
+    ) {
+        // Titles are regular files.
+        let made = match FileType::from_raw_mode(mode) {
+            FileType::RegularFile => self.make_file(parent.0, name),
+            _ => Err(Errno::EPERM),
+        };
+        self.answer_entry(made, reply);
+    }
+
+    fn write(
+        &self,
+        request: &Request,
+        node: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        data: &[u8],
+        _write_flags: WriteFlags,
+        _flags: OpenFlags,
+        _owner: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        let Some(handle) = self.open_handle(handle) else { return reply.error(Errno::EBADF) };
+        handle.processes.add(request.pid());
+        match self.write_at(node.0, &handle, offset, data) {
+            Ok(()) => reply.written(data.len() as u32),
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    fn fallocate(
+        &self,
+        _request: &Request,
+        node: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        len: u64,
+        mode: i32,
+        reply: ReplyEmpty,
+    ) {
+        let Some(handle) = self.open_handle(handle) else { return reply.error(Errno::EBADF) };
+        let mode = mode.cast_unsigned();
+        answer(self.allocate_blocks(node.0, &handle, mode, offset, len), reply);
+    }
+
+    fn setattr(
+        &self,
+        _request: &Request,
+        node: INodeNo,
+        _mode: Option<u32>,
+        uid: Option<u32>,
+        gid: Option<u32>,
+        size: Option<u64>,
+        _read: Option<TimeOrNow>,
+        modified: Option<TimeOrNow>,
+        _changed: Option<SystemTime>,
+        _handle: Option<FileHandle>,
+        _created: Option<SystemTime>,
+        _checked: Option<SystemTime>,
+        _saved: Option<SystemTime>,
+        _flags: Option<BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        // All files have one owner, and modes that the options say: other modes have no effect, as
+        // on file systems without any.
+        let is_other = uid.is_some_and(|uid| uid != self.owner.uid)
+            || gid.is_some_and(|gid| gid != self.owner.gid);
+        let set = || {
+            if is_other {
+                return Err(Errno::EPERM);
+            }
+            if let Some(len) = size {
+                self.set_len(node.0, len)?;
+            }
+            match modified {
+                Some(TimeOrNow::SpecificTime(time)) => self.set_time(node.0, time),
+                Some(TimeOrNow::Now) => self.set_time(node.0, SystemTime::now()),
+                None => Ok(()),
+            }
+        };
+        match set() {
+            Ok(()) => self.answer_attributes(node.0, reply),
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    fn mkdir(
+        &self,
+        _request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        _mode: u32,
+        _umask: u32,
+        reply: ReplyEntry,
+    ) {
+        self.answer_entry(self.make_directory(parent.0, name), reply);
+    }
+
+    fn unlink(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        answer(self.remove_file(parent.0, name), reply);
+    }
+
+    fn rmdir(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        answer(self.remove_directory(parent.0, name), reply);
+    }
+
+    fn rename(
+        &self,
+        _request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        new_parent: INodeNo,
+        new_name: &OsStr,
+        flags: RenameFlags,
+        reply: ReplyEmpty,
+    ) {
+        answer(self.rename_entry((parent.0, name), (new_parent.0, new_name), flags), reply);
+    }
+
+    fn flush(
+        &self,
+        request: &Request,
+        node: INodeNo,
+        handle: FileHandle,
+        _owner: LockOwner,
+        reply: ReplyEmpty,
+    ) {
+        let Some(handle) = self.open_handle(handle) else { return reply.error(Errno::EBADF) };
+        answer(self.close(node.0, &handle, request.pid()), reply);
+    }
+
+    fn fsync(
+        &self,
+        _request: &Request,
+        _node: INodeNo,
+        handle: FileHandle,
+        _only_data: bool,
+        reply: ReplyEmpty,
+    ) {
+        let Some(handle) = self.open_handle(handle) else { return reply.error(Errno::EBADF) };
+        answer(self.synchronize(&handle), reply);
+    }
+
+    fn fsyncdir(
+        &self,
+        _request: &Request,
+        node: INodeNo,
+        _handle: FileHandle,
+        _only_data: bool,
+        reply: ReplyEmpty,
+    ) {
+        answer(self.synchronize_directory(node.0), reply);
+    }
+
+    // There are no links of either kind.
+
+    fn symlink(
+        &self,
+        _request: &Request,
+        _parent: INodeNo,
+        _name: &OsStr,
+        _target: &Path,
+        reply: ReplyEntry,
+    ) {
+        reply.error(Errno::EPERM);
+    }
+
+    fn link(
+        &self,
+        _request: &Request,
+        _node: INodeNo,
+        _parent: INodeNo,
+        _name: &OsStr,
+        reply: ReplyEntry,
+    ) {
+        reply.error(Errno::EPERM);
     }
 
     fn opendir(&self, _request: &Request, _node: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
@@ -504,28 +476,39 @@ impl Filesystem for LibraryFilesystem {
         }
     }
 
-    // What follows needs no server: nothing is written, and the kernel knows better ways.
+    // What follows the kernel does in other ways.
 
-    fn fsync(
+    fn copy_file_range(
         &self,
         _request: &Request,
-        _node: INodeNo,
-        _handle: FileHandle,
-        _only_data: bool,
-        reply: ReplyEmpty,
+        _from: INodeNo,
+        _from_handle: FileHandle,
+        _from_offset: u64,
+        _to: INodeNo,
+        _to_handle: FileHandle,
+        _to_offset: u64,
+        _len: u64,
+        _flags: CopyFileRangeFlags,
+        reply: ReplyWrite,
     ) {
-        reply.ok();
+        reply.error(Errno::ENOSYS);
     }
 
-    fn fsyncdir(
+    fn setxattr(
         &self,
         _request: &Request,
         _node: INodeNo,
-        _handle: FileHandle,
-        _only_data: bool,
+        _name: &OsStr,
+        _value: &[u8],
+        _flags: i32,
+        _position: u32,
         reply: ReplyEmpty,
     ) {
-        reply.ok();
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn removexattr(&self, _request: &Request, _node: INodeNo, _name: &OsStr, reply: ReplyEmpty) {
+        reply.error(Errno::ENOSYS);
     }
 
     fn getxattr(
@@ -570,15 +553,69 @@ impl Filesystem for LibraryFilesystem {
     }
 }
 
-fn lock<T>(value: &Mutex<T>) -> MutexGuard<'_, T> {
-    value.lock().unwrap_or_else(PoisonError::into_inner)
+impl LibraryFilesystem {
+    fn answer_entry(&self, found: Result<(u64, Stat)>, reply: ReplyEntry) {
+        match found {
+            Ok((number, stat)) => reply.entry_with_ttls(
+                &self.attributes_for,
+                &self.names_for,
+                &attributes(number, &stat, &self.owner),
+                Generation(0),
+            ),
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    fn answer_attributes(&self, node: u64, reply: ReplyAttr) {
+        let found = match self.status(node) {
+            Ok(Some(stat)) => Ok(attributes(node, &stat, &self.owner)),
+            Ok(None) => {
+                let last = self.nodes.stat(node).ok_or(Errno::ESTALE);
+                last.map(|stat| nameless(node, &stat, &self.owner))
+            }
+            Err(errno) => Err(errno),
+        };
+        match found {
+            Ok(attributes) => reply.attr(&self.attributes_for, &attributes),
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    /// One more handle of an open file; `writer` is the thread that opens it for writing.
+    fn enter_handle(
+        &self,
+        open: Arc<OpenFile>,
+        pace: Option<Arc<Mutex<Pace>>>,
+        writer: Option<u32>,
+    ) -> FileHandle {
+        let processes = Processes::default();
+        if let Some(thread) = writer {
+            open.add_writer();
+            processes.add(thread);
+        }
+        let (was_published, is_shared) = (AtomicBool::new(false), AtomicBool::new(false));
+        let writes = writer.is_some();
+        let handle = Handle { open, pace, writes, processes, was_published, is_shared };
+        let number = self.handle();
+        lock(&self.files).insert(number, Arc::new(handle));
+        FileHandle(number)
+    }
+
+    fn open_handle(&self, handle: FileHandle) -> Option<Arc<Handle>> {
+        lock(&self.files).get(&handle.0).cloned()
+    }
 }
 
-/// Entries of a directory before those of the server: `.` and `..`.
-const DOTS: usize = 2;
+fn has(flags: i32, flag: OFlags) -> bool {
+    OFlags::from_bits_retain(flags.cast_unsigned()).contains(flag)
+}
 
-/// Longest name, as the server has it.
-const NAME_MAX: usize = 255;
+fn answer(done: Result<()>, reply: ReplyEmpty) {
+    match done {
+        Ok(()) => reply.ok(),
+        Err(errno) => reply.error(errno),
+    }
+}
 
 /// Bytes of a request, at most: what the kernel makes at once (`fs.fuse.max_pages_limit`).
 const REQUEST_MAX: u32 = 1 << 20;

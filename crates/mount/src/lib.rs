@@ -12,6 +12,7 @@
 
 mod attributes;
 mod pace;
+mod processes;
 
 pub mod options;
 mod reader;
@@ -19,11 +20,20 @@ mod reader;
 mod connections;
 mod pacer;
 
+mod work;
+
 mod open_file;
 
 mod nodes;
+mod unpublished;
 
 mod directory;
+
+mod library;
+
+mod writing;
+
+mod changes;
 
 mod filesystem;
 

@@ -17,7 +17,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::connections::Connections;
-use crate::filesystem::LibraryFilesystem;
+use crate::library::LibraryFilesystem;
 use crate::options::MountOptions;
 
 /// Why a mount ends.
@@ -53,7 +53,9 @@ pub fn mount(options: &MountOptions, place: &Path, ready: impl FnOnce()) -> Resu
     let socket = options.socket.display();
     let connections = Connections::new(&options.socket)
         .with_context(|| format!("no server is reached at {socket}; see [local] path"))?;
-    let filesystem = LibraryFilesystem::new(connections, options)
+    let writing = options.writable.then(|| Connections::new(&options.socket)).transpose();
+    let writing = writing.context("no connection for what is written; see [local] clients_max")?;
+    let filesystem = LibraryFilesystem::new(connections, writing, options)
         .with_context(|| format!("{} cannot be mounted", options.path))?;
     let (ends, end) = channel();
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).context("signals")?;
@@ -103,10 +105,11 @@ fn config(options: &MountOptions) -> Config {
         config.mount_options.push(MountOption::FSName("tactus".to_owned()));
     }
     config.mount_options.push(MountOption::Subtype("tactus".to_owned()));
-    config.mount_options.extend([MountOption::RO, MountOption::DefaultPermissions]);
+    let access = if options.writable { MountOption::RW } else { MountOption::RO };
+    config.mount_options.extend([access, MountOption::DefaultPermissions]);
     config.mount_options.extend(options.others.iter().cloned());
     config.acl = options.access;
-    config.n_threads = Some(THREADS);
+    config.n_threads = Some(if options.writable { WRITING_THREADS } else { THREADS });
     config.clone_fd = true;
     config
 }
@@ -160,6 +163,9 @@ fn unescaped(field: &str) -> String {
 
 /// Threads for requests. They wait for names only; reads are answered elsewhere.
 const THREADS: usize = 4;
+
+/// Those of a mount that writes: some of them wait for flushes.
+const WRITING_THREADS: usize = 16;
 
 /// Time for the kernel to end its requests after the mount was detached.
 const LAST: Duration = Duration::from_secs(1);

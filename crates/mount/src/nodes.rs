@@ -95,6 +95,50 @@ impl Nodes {
         Some(number)
     }
 
+    /// The kernel gets one more reference of a node. False if it is not known.
+    pub(crate) fn refer(&self, number: u64) -> bool {
+        let mut table = self.table();
+        let node = table.nodes.get_mut(&number);
+        node.map(|node| node.lookups += 1).is_some()
+    }
+
+    /// The directory and the name of a node.
+    pub(crate) fn name(&self, number: u64) -> Option<(u64, Box<str>)> {
+        let table = self.table();
+        let key = &table.nodes.get(&number)?.key;
+        Some((key.parent, key.name.clone()))
+    }
+
+    /// The node stands for another file of the same name.
+    pub(crate) fn change_file(&self, number: u64, file: u64) {
+        let mut table = self.table();
+        if let Some(node) = table.nodes.get(&number) {
+            let key = Key { file, ..node.key.clone() };
+            table.move_to(number, key);
+        }
+    }
+
+    /// The next lookup of its name finds another node.
+    pub(crate) fn detach(&self, number: u64) {
+        let mut table = self.table();
+        if let Some(key) = table.nodes.get(&number).map(|node| node.key.clone()) {
+            table.forget_key(&key, number);
+        }
+    }
+
+    /// The node has another name.
+    pub(crate) fn rename(&self, number: u64, parent: u64, name: &str) {
+        let mut table = self.table();
+        let Some(before) = table.nodes.get(&number).map(|node| node.key.clone()) else { return };
+        let Some(above) = table.nodes.get_mut(&parent) else { return };
+        above.children += 1;
+        table.move_to(number, Key { parent, name: name.into(), ..before.clone() });
+        if let Some(above) = table.nodes.get_mut(&before.parent) {
+            above.children -= 1;
+        }
+        table.remove_unused(before.parent);
+    }
+
     /// The kernel gives up references.
     pub(crate) fn forget(&self, number: u64, count: u64) {
         let mut table = self.table();
@@ -184,6 +228,19 @@ impl Table {
         number
     }
 
+    fn forget_key(&mut self, key: &Key, number: u64) {
+        if self.numbers.get(key) == Some(&number) {
+            self.numbers.remove(key);
+        }
+    }
+
+    fn move_to(&mut self, number: u64, key: Key) {
+        let Some(node) = self.nodes.get_mut(&number) else { return };
+        let before = std::mem::replace(&mut node.key, key.clone());
+        self.forget_key(&before, number);
+        self.numbers.insert(key, number);
+    }
+
     /// Removes nodes without references, and directories that are not needed for a path any more.
     fn remove_unused(&mut self, mut number: u64) {
         while number != ROOT {
@@ -192,7 +249,7 @@ impl Table {
                 return;
             }
             let node = self.nodes.remove(&number).expect("it was just there");
-            self.numbers.remove(&node.key);
+            self.forget_key(&node.key, number);
             number = node.key.parent;
             if let Some(parent) = self.nodes.get_mut(&number) {
                 parent.children -= 1;

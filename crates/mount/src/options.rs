@@ -16,6 +16,8 @@ pub struct MountOptions {
     pub paced: bool,
     /// Let the kernel read the files of titles itself, where kernel and server allow it.
     pub passthrough: bool,
+    /// Let programs write, create and remove.
+    pub writable: bool,
     /// How long the kernel may keep attributes without asking.
     pub attributes_for: Duration,
     /// How long the kernel may keep names without asking.
@@ -45,6 +47,7 @@ impl MountOptions {
             path: "/".to_owned(),
             paced: false,
             passthrough: true,
+            writable: false,
             attributes_for: KEPT,
             names_for: KEPT,
             uid: None,
@@ -82,9 +85,10 @@ impl MountOptions {
             ("allow_other", None) => self.access = SessionACL::All,
             ("allow_root", None) => self.access = SessionACL::RootAndOwner,
             ("auto_unmount", None) => self.others.push(MountOption::AutoUnmount),
-            // The mount is read-only, and permissions are always checked by the kernel.
-            ("ro" | "default_permissions", None) => {}
-            ("rw", None) => return Err(refused(option, "is not possible: the mount is read-only")),
+            ("ro", None) => self.writable = false,
+            ("rw", None) => self.writable = true,
+            // Permissions are always checked by the kernel.
+            ("default_permissions", None) => {}
             ("exec", None) => self.others.push(MountOption::Exec),
             ("noexec", None) => self.others.push(MountOption::NoExec),
             ("suid", None) => self.others.push(MountOption::Suid),
@@ -138,13 +142,16 @@ mod tests {
         assert_eq!(options.access, SessionACL::All);
         let others = [MountOption::FSName("films".into()), MountOption::NoExec];
         assert_eq!(options.others, others);
+        assert!(!options.writable);
+        options.take("rw").unwrap();
+        assert!(options.writable);
+        options.take("noexec,ro").unwrap();
+        assert!(!options.writable, "the last one counts");
     }
 
     #[test]
     fn what_is_no_option_is_refused_by_its_name() {
-        for option in
-            ["rw", "loud", "uid", "uid=x", "umask=8", "umask=7777", "attr_timeout=-1", "ro=1"]
-        {
+        for option in ["loud", "uid", "uid=x", "umask=8", "umask=7777", "attr_timeout=-1", "ro=1"] {
             let error = MountOptions::new("/s".into()).take(&format!("ro,{option}")).unwrap_err();
             assert!(error.to_string().contains(option), "{error}");
         }

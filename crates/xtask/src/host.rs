@@ -178,6 +178,16 @@ const FOR_TESTS: &[Need] = &[
         why: "compares trees of the mounted library",
     },
     Need {
+        probe: &["sqlite3", "--version"],
+        packages: &["sqlite3"],
+        why: "keeps databases on the mounted library",
+    },
+    Need {
+        probe: &["fio", "--version"],
+        packages: &["fio"],
+        why: "reads back what it has written to the mounted library",
+    },
+    Need {
         probe: &["sh", "-c", "command -v mandoc"],
         packages: &["mandoc"],
         why: "checks the manual pages",

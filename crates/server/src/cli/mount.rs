@@ -5,11 +5,14 @@
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{BufRead as _, BufReader};
-use std::path::PathBuf;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::Context;
+use rustix::io::Errno;
 use tactus_config::LogForm;
 use tactus_mount::MountOptions;
 
@@ -21,16 +24,19 @@ use crate::supervisor;
 #[command(after_help = "Examples:
   tactus mount /mnt/films                            all titles as files, until ctrl-c
   tactus mount /mnt/films --background               the same; returns when it is mounted
+  tactus mount /mnt/films -o rw                      programs may write as well
   tactus mount /mnt/films --path /films -o allow_other
   tactus mount /mnt/play --paced                     reads at the titles' own rates
   fusermount3 -u /mnt/films                          end it; as root also: umount /mnt/films
 
-The server needs [local] in its configuration, and this user must be admitted there. The mount is
-read-only.
+The server needs [local] in its configuration, and this user must be admitted there; for -o rw also
+by write_users or write_groups.
 
-Options of -o: allow_other, allow_root, auto_unmount, attr_timeout=SECONDS, entry_timeout=SECONDS,
-uid=N, gid=N, umask=OCTAL, fsname=NAME, and the usual ro, exec, noexec, suid, nosuid, dev, nodev,
-atime, noatime.
+Options of -o: ro (the default), rw, allow_other, allow_root, auto_unmount, attr_timeout=SECONDS,
+entry_timeout=SECONDS, uid=N, gid=N, umask=OCTAL, fsname=NAME, and the usual exec, noexec, suid,
+nosuid, dev, nodev, atime, noatime.
+
+With --background the log goes to the journal, if the machine has one: journalctl -t tactus-mount.
 
 Exit codes: 0 unmounted; 1 failed; 2 wrong arguments.")]
 pub(super) struct Mount {
@@ -118,15 +124,54 @@ fn detach() -> Result<(), Failure> {
     }
 }
 
-/// Whoever has started the command waits for the end of its output.
+/// Whoever has started the command waits for the end of its output. The log goes to the journal of
+/// the system, if there is one.
 fn close_output() {
-    let closed = File::options().read(true).write(true).open("/dev/null").map(|null| {
-        rustix::stdio::dup2_stdout(&null).and_then(|()| rustix::stdio::dup2_stderr(&null))
+    let null = File::options().read(true).write(true).open("/dev/null");
+    let Ok(null) = null.inspect_err(|error| tracing::warn!("the output stays open: {error}"))
+    else {
+        return;
+    };
+    let log = journal(Path::new(JOURNAL)).map_or_else(|_| null.as_fd().try_clone_to_owned(), Ok);
+    let closed = log.map_err(|_| Errno::MFILE).and_then(|log| {
+        rustix::stdio::dup2_stdout(&null).and_then(|()| rustix::stdio::dup2_stderr(log))
     });
-    if !matches!(closed, Ok(Ok(()))) {
+    if closed.is_err() {
         tracing::warn!("the output stays open");
     }
 }
 
+/// A stream whose lines become entries of the journal (the protocol of `sd_journal_stream_fd(3)`):
+/// name, unit, priority, then whether lines have priorities of their own, and whether they are
+/// forwarded to syslog, to the kernel's log and to the console.
+fn journal(place: &Path) -> std::io::Result<OwnedFd> {
+    let mut stream = UnixStream::connect(place)?;
+    stream.write_all(b"tactus-mount\n\n6\n0\n0\n0\n0\n")?;
+    Ok(stream.into())
+}
+
+/// Where the journal takes streams.
+const JOURNAL: &str = "/run/systemd/journal/stdout";
+
 /// How the line begins that says that the mount can be used.
 const READY: &str = "mounted at ";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixListener;
+
+    #[test]
+    fn the_log_of_a_mount_in_the_background_is_a_stream_of_the_journal() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let place = dir.path().join("stdout");
+        assert!(journal(&place).is_err(), "there is none");
+        let listener = UnixListener::bind(&place).expect("a socket");
+        let mut log = File::from(journal(&place).expect("a stream"));
+        let (stream, _) = listener.accept().expect("a connection");
+        writeln!(log, "the server has gone").expect("it takes lines");
+        drop(log);
+        let lines: Vec<_> = BufReader::new(stream).lines().map_while(Result::ok).collect();
+        assert_eq!(lines, ["tactus-mount", "", "6", "0", "0", "0", "0", "the server has gone"]);
+    }
+}

@@ -20,7 +20,9 @@ use crate::TACTUS;
 mod changes;
 mod ends;
 mod paced;
+mod programs;
 mod reads;
+mod writes;
 
 /// Longer than anything takes on a slow machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -50,8 +52,14 @@ impl Served {
         fs::write(&token, TOKEN).expect("a token");
         let private = std::os::unix::fs::PermissionsExt::from_mode(0o600);
         fs::set_permissions(&token, private).expect("a file of ours");
-        let text = "[memory]\narena = \"64 MiB\"\n[local]\npath = \"local.sock\"\n\
-                    [[upload.principal]]\nname = \"ann\"\ntoken_file = \"token\"\n";
+        let local = format!(
+            "path = \"local.sock\"\nprincipal = \"ann\"\nwrite_users = [\"{}\"]",
+            rustix::process::geteuid().as_raw()
+        );
+        let principal = "name = \"ann\"\ntoken_file = \"token\"";
+        let text = format!(
+            "[memory]\narena = \"64 MiB\"\n[local]\n{local}\n[[upload.principal]]\n{principal}\n"
+        );
         fs::write(dir.path().join("tactus.toml"), text).expect("a configuration");
         let (process, http) = start(dir.path());
         Self { process, http, titles, dir, _turn: turn }
@@ -165,8 +173,9 @@ impl Drop for Mounted {
 fn script(text: &str, arguments: &[&Path]) -> String {
     let output = run(text, arguments);
     let error = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{text}: {error}");
-    String::from_utf8(output.stdout).expect("text")
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}: {error}{said}");
+    said.into_owned()
 }
 
 fn run(text: &str, arguments: &[&Path]) -> Output {
@@ -183,6 +192,9 @@ fn errno<T>(result: std::io::Result<T>) -> Option<i32> {
 /// The numbers of errors that the tests expect.
 mod numbers {
     pub(super) const ENOENT: i32 = 2;
+    pub(super) const EEXIST: i32 = 17;
+    pub(super) const EISDIR: i32 = 21;
+    pub(super) const ENOTEMPTY: i32 = 39;
     pub(super) const ENAMETOOLONG: i32 = 36;
     pub(super) const EROFS: i32 = 30;
     pub(super) const ECONNABORTED: i32 = 103;

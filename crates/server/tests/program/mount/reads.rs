@@ -212,6 +212,4 @@ fn m02_nothing_can_be_written_to_a_mount_that_is_read_only() {
         ),
     ];
     assert!(writes.iter().all(|number| *number == Some(EROFS)), "{writes:?}");
-    let refused = served.command(&["-o", "rw"]).output().expect("it runs");
-    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
 }

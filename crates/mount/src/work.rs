@@ -1,0 +1,269 @@
+//! A file that programs write, before it is a title: the descriptors of its working file.
+//!
+//! Promise: bytes are written and read by the kernel's page cache of the file itself. No byte is
+//! written without the server's permission for its length, and none after writing was closed. An
+//! error of a flush is final.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use fuser::Errno;
+use rustix::fs::{Advice, FallocateFlags, Timespec, Timestamps, UTIME_OMIT};
+use tactus_client::{Error, NewWorkingFile, Stat, WorkingFile};
+
+use crate::reader::{Reader, is_gone};
+
+/// A file that is being written.
+pub(crate) struct Work {
+    working: WorkingFile,
+    /// None when no byte may be written any more.
+    write: RwLock<Option<File>>,
+    pub(crate) read: Arc<File>,
+    /// Its connection lives as long.
+    _reader: Arc<Reader>,
+    progress: Mutex<Progress>,
+    /// Bytes since the last flush.
+    unsynced: AtomicU64,
+    /// Bytes since the disk was last told to begin.
+    unsent: AtomicU64,
+    /// It has lost its name: nothing is made of it.
+    is_nameless: AtomicBool,
+}
+
+/// What a flush changes.
+#[derive(Default)]
+struct Progress {
+    /// The server makes a title of it after a crash.
+    is_kept: bool,
+    has_failed: bool,
+}
+
+impl Work {
+    pub(crate) fn new(new: NewWorkingFile, reader: Arc<Reader>) -> Self {
+        let NewWorkingFile { working, write, read } = new;
+        Self {
+            working,
+            write: RwLock::new(Some(write)),
+            read: Arc::new(read),
+            _reader: reader,
+            progress: Mutex::default(),
+            unsynced: AtomicU64::new(0),
+            unsent: AtomicU64::new(0),
+            is_nameless: AtomicBool::new(false),
+        }
+    }
+
+    /// The number of the file.
+    pub(crate) fn number(&self) -> u64 {
+        self.working.number()
+    }
+
+    /// The facts as of a title.
+    pub(crate) fn stat(&self) -> Result<Stat, Errno> {
+        facts(&self.read, self.number())
+    }
+
+    pub(crate) fn is_nameless(&self) -> bool {
+        self.is_nameless.load(Ordering::Acquire)
+    }
+
+    /// The bytes of `base`, which is empty no more afterwards.
+    pub(crate) fn copy(&self, base: &File) -> Result<(), Errno> {
+        let len = base.metadata()?.len();
+        if len == 0 {
+            return Ok(());
+        }
+        let write = self.write();
+        let write = write.as_ref().ok_or(Errno::EIO)?;
+        self.permit(len)?;
+        let mut from = 0;
+        while from < len {
+            let (mut at, left) = (from, usize::try_from(len - from).unwrap_or(usize::MAX));
+            // The file systems that can, share the blocks.
+            match rustix::fs::copy_file_range(base, Some(&mut from), write, Some(&mut at), left) {
+                Ok(0) => return Err(Errno::EIO),
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(errno) => return Err(Errno::from_i32(errno.raw_os_error())),
+            }
+        }
+        self.unsynced.fetch_add(len, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Writes all of `bytes`. False if writing was closed.
+    pub(crate) fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<bool, Errno> {
+        let write = self.write();
+        let Some(file) = write.as_ref() else { return Ok(false) };
+        let len = bytes.len() as u64;
+        self.permit(offset.checked_add(len).ok_or(Errno::EFBIG)?)?;
+        // Before the write: a flush that begins now may miss it, a later one must not.
+        self.unsynced.fetch_add(len, Ordering::Relaxed);
+        file.write_all_at(bytes, offset)?;
+        if self.unsent.fetch_add(len, Ordering::Relaxed) + len >= SENT_BYTES {
+            self.unsent.store(0, Ordering::Relaxed);
+            // The disk begins now, and not with the flush. Pages that are clean are dropped.
+            let from = (offset + len).saturating_sub(SENT_BYTES);
+            let sent = std::num::NonZeroU64::new(SENT_BYTES);
+            rustix::fs::fadvise(file, from, sent, Advice::DontNeed).ok();
+        }
+        Ok(true)
+    }
+
+    /// Sets the length. False if writing was closed.
+    pub(crate) fn truncate(&self, len: u64) -> Result<bool, Errno> {
+        let write = self.write();
+        let Some(file) = write.as_ref() else { return Ok(false) };
+        self.permit(len)?;
+        self.unsynced.fetch_add(1, Ordering::Relaxed);
+        file.set_len(len)?;
+        Ok(true)
+    }
+
+    /// Allocates or frees blocks. False if writing was closed.
+    pub(crate) fn allocate(&self, mode: u32, offset: u64, len: u64) -> Result<bool, Errno> {
+        let write = self.write();
+        let Some(file) = write.as_ref() else { return Ok(false) };
+        let flags = FallocateFlags::from_bits(mode).ok_or(Errno::EOPNOTSUPP)?;
+        self.permit(offset.checked_add(len).ok_or(Errno::EFBIG)?)?;
+        self.unsynced.fetch_add(1, Ordering::Relaxed);
+        let done = rustix::fs::fallocate(file, flags, offset, len);
+        done.map_err(|errno| Errno::from_i32(errno.raw_os_error()))?;
+        Ok(true)
+    }
+
+    /// Sets the time of the last change.
+    pub(crate) fn set_modified(&self, modified: SystemTime) -> Result<bool, Errno> {
+        let write = self.write();
+        let Some(file) = write.as_ref() else { return Ok(false) };
+        let since = modified.duration_since(UNIX_EPOCH).map_err(|_| Errno::EINVAL)?;
+        let times = Timestamps {
+            last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
+            last_modification: Timespec {
+                tv_sec: i64::try_from(since.as_secs()).map_err(|_| Errno::EINVAL)?,
+                tv_nsec: since.subsec_nanos().into(),
+            },
+        };
+        self.unsynced.fetch_add(1, Ordering::Relaxed);
+        let set = rustix::fs::futimens(file, &times);
+        set.map(|()| true).map_err(|errno| Errno::from_i32(errno.raw_os_error()))
+    }
+
+    /// Returns when all that was written before survives a crash, under its name if it has one.
+    pub(crate) fn sync(&self) -> Result<(), Errno> {
+        let mut progress = self.progress();
+        if progress.has_failed {
+            return Err(Errno::EIO);
+        }
+        let unsynced = self.unsynced.swap(0, Ordering::Relaxed);
+        if unsynced == 0 && (progress.is_kept || self.is_nameless()) {
+            return Ok(());
+        }
+        let synced = self.flush(&mut progress, unsynced);
+        // The kernel says once that bytes are lost: nobody may hear of success afterwards.
+        progress.has_failed = synced.is_err();
+        synced
+    }
+
+    fn flush(&self, progress: &mut Progress, unsynced: u64) -> Result<(), Errno> {
+        let is_known = progress.is_kept || self.is_nameless();
+        if is_known || unsynced > ALONE_BYTES {
+            let flushed = rustix::fs::fdatasync(&*self.read);
+            if let Err(errno) = flushed {
+                // The server finds out by itself what this means for the volume.
+                self.working.sync(Some(patience(0))).ok();
+                return Err(Errno::from_i32(errno.raw_os_error()));
+            }
+        }
+        if !is_known {
+            self.working.sync(Some(patience(unsynced))).map_err(|error| number_of(&error))?;
+            progress.is_kept = true;
+        }
+        Ok(())
+    }
+
+    /// Makes a title of it. No byte can be written from here on.
+    pub(crate) fn publish(&self) -> Result<(), Errno> {
+        *self.write.write().unwrap_or_else(PoisonError::into_inner) = None;
+        if self.progress().has_failed {
+            return Err(Errno::EIO);
+        }
+        let len = self.read.metadata().map_or(0, |about| about.len());
+        self.working.publish(Some(patience(len))).map_err(|error| number_of(&error))
+    }
+
+    /// It gets another name.
+    pub(crate) fn retarget(&self, path: &str) -> Result<(), Errno> {
+        let _progress = self.progress();
+        self.working.retarget(path).map_err(|error| number_of(&error))
+    }
+
+    /// It loses its name, and nothing is made of it. Programs that have it open go on.
+    pub(crate) fn forget_name(&self) -> Result<(), Errno> {
+        self.is_nameless.store(true, Ordering::Release);
+        self.working.abort().map_err(|error| number_of(&error))
+    }
+
+    /// Lets the file be as long.
+    fn permit(&self, len: u64) -> Result<(), Errno> {
+        // The server counts a file without a name no more, and its claim is gone.
+        if len <= self.working.permitted() || self.is_nameless() {
+            return Ok(());
+        }
+        self.working.grow(len).map_err(|error| number_of(&error))
+    }
+
+    fn write(&self) -> RwLockReadGuard<'_, Option<File>> {
+        self.write.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn progress(&self) -> MutexGuard<'_, Progress> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The facts of a file, as of a title.
+pub(crate) fn facts(file: &File, number: u64) -> Result<Stat, Errno> {
+    let about = file.metadata()?;
+    let modified = about.mtime().saturating_mul(1_000_000_000).saturating_add(about.mtime_nsec());
+    Ok(Stat { len: about.len(), modified, file: number, ..Stat::default() })
+}
+
+/// Reads up to `len` bytes, fewer only at the end of the file.
+pub(crate) fn read_at(file: &File, offset: u64, len: usize) -> io::Result<Vec<u8>> {
+    let (mut bytes, mut done) = (vec![0; len], 0);
+    while done < len {
+        match file.read_at(&mut bytes[done..], offset + done as u64) {
+            Ok(0) => break,
+            Ok(got) => done += got,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    bytes.truncate(done);
+    Ok(bytes)
+}
+
+/// The error number for the program.
+fn number_of(error: &Error) -> Errno {
+    if is_gone(error) { Errno::ENOTCONN } else { Errno::from_i32(error.errno()) }
+}
+
+/// How long a flush of `bytes` may take: a disk that writes slower is taken for one that hangs.
+fn patience(bytes: u64) -> Duration {
+    LEAST_PATIENCE + Duration::from_secs(bytes / SLOWEST)
+}
+
+const LEAST_PATIENCE: Duration = Duration::from_secs(25);
+
+/// Bytes per second.
+const SLOWEST: u64 = 10_000_000;
+
+/// Bytes after which the disk begins to write.
+const SENT_BYTES: u64 = 8 << 20;
+
+/// With fewer bytes the server's flush is the only one.
+const ALONE_BYTES: u64 = 1 << 20;
