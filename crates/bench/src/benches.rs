@@ -16,6 +16,7 @@ mod http_cold;
 mod http_hot;
 mod measurement;
 mod memory;
+mod migrate;
 mod mount;
 mod pace_share;
 mod pace_sweep;
@@ -73,6 +74,9 @@ pub enum Bench {
     Hog(Options),
     /// 200 streams beside four local programs in tight loops and one that writes rubbish.
     LocalHog(Options),
+    /// 200 streams while the servers of the engine move between two cores: pauses, and what the
+    /// streams notice.
+    Migrate(Options),
     /// A loaded server under a memory limit.
     Memory(Options),
     /// Deliveries from an emulated 7200 rpm disk while clients upload as fast as they are let.
@@ -215,6 +219,7 @@ pub fn run_bench(bench: Bench) -> Result<()> {
         Bench::Admission(options) => (options, admission::bench),
         Bench::Hog(options) => (options, hog::bench),
         Bench::LocalHog(options) => (options, hog::bench_programs),
+        Bench::Migrate(options) => (options, migrate::bench),
         Bench::Memory(options) => (options, memory::bench),
         Bench::Uploads(options) => (options, uploads::bench),
         Bench::Vbr(options) => (options, vbr::bench),

@@ -301,6 +301,7 @@ fn placement_of(plan: &[CorePlan], volumes: usize) -> Placement {
     };
     let place = |job, index| core_of(job, index).or_else(|| core_of(job, 0)).unwrap_or(0);
     Placement {
+        cores: plan.len(),
         disks: (0..volumes).map(|volume| place(Job::Disk, volume)).collect(),
         blocks: (0..volumes).map(|volume| place(Job::Block, volume)).collect(),
         delivery: place(Job::Delivery, 0),

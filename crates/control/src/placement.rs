@@ -119,7 +119,6 @@ pub fn complete(mut placement: Vec<CorePlan>, volumes: u16) -> Result<Vec<CorePl
             return Err(format!("cpu {} is listed twice; join its servers", placement[at].cpu));
         }
     }
-    placement.retain(|plan| !plan.servers.is_empty());
     Ok(placement)
 }
 

@@ -88,6 +88,8 @@ pub struct WritePath {
 /// The core of each server, by the number of the core within the engine.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Placement {
+    /// Number of cores, also of those without a server.
+    pub cores: usize,
     /// Each volume's disk server.
     pub disks: Vec<usize>,
     /// Each volume's block server.
@@ -113,14 +115,8 @@ impl Placement {
             _ => 1 + volume % (cores - 1),
         };
         let disks: Vec<_> = (0..volumes).map(of_disk).collect();
-        Self { blocks: disks.clone(), disks, delivery: 0, links: vec![0], packets: 0, file: 0 }
-    }
-
-    /// Number of cores in use.
-    pub fn cores(&self) -> usize {
-        let single = [&self.delivery, &self.packets, &self.file];
-        let all = self.disks.iter().chain(&self.blocks).chain(&self.links).chain(single);
-        all.max().map_or(0, |last| last + 1)
+        let blocks = disks.clone();
+        Self { cores, blocks, disks, delivery: 0, links: vec![0], packets: 0, file: 0 }
     }
 }
 
@@ -261,7 +257,7 @@ where
             .collect(),
         streams: Arc::clone(&stream_counters),
     };
-    let mut cores: Vec<Core> = (0..placement.cores()).map(|_| Core::default()).collect();
+    let mut cores: Vec<Core> = (0..placement.cores).map(|_| Core::default()).collect();
     counters.cores = cores.iter().map(Core::counters).collect();
     let named = |job, index: usize| {
         let index = u16::try_from(index).expect("an engine has fewer servers");

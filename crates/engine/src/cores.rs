@@ -106,7 +106,8 @@ impl Core {
         let timeouts = self.placed.iter().filter_map(|one| one.server.poll_timeout(now));
         let again = is_migrating.then(|| now + TRY_AGAIN);
         let soonest = timeouts.chain(again).min();
-        let look = (self.look_at_least_every > Nanos(0)).then(|| now + self.look_at_least_every);
+        let looks = self.look_at_least_every > Nanos(0) && !self.placed.is_empty();
+        let look = looks.then(|| now + self.look_at_least_every);
         self.due = match (soonest, look) {
             (Some(soonest), Some(look)) => Some(soonest.min(look)),
             (soonest, look) => soonest.or(look),

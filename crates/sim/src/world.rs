@@ -679,6 +679,7 @@ fn place(swarm: &Swarm, dice: &mut Dice) -> Placement {
     }
     let mut any = || dice.below(swarm.cores as u64) as usize;
     Placement {
+        cores: swarm.cores,
         disks: (0..volumes).map(|_| any()).collect(),
         blocks: (0..volumes).map(|_| any()).collect(),
         delivery: any(),

@@ -26,8 +26,7 @@ struct Site {
 }
 
 impl Site {
-    /// A server with everything on one core, and a second real-time core for the delivery server
-    /// alone.
+    /// A server with everything on one core, and a second real-time core without a server.
     fn new(settings: &str) -> Self {
         let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory on a disk");
         let titles = dir.path().join("titles");
@@ -41,8 +40,8 @@ impl Site {
         let config = dir.path().join("tactus.toml");
         let text = format!(
             "{settings}[memory]\narena = \"64 MiB\"\n[local]\npath = \"local.sock\"\n\
-             [cores]\nplacement = [{{ cpu = 0, servers = [\"delivery\"] }}, {{ cpu = 1, servers = \
-             [\"disk.0\", \"block.0\", \"link\", \"packets\", \"file\"] }}]\n\
+             [cores]\nplacement = [{{ cpu = 0, servers = [] }}, {{ cpu = 1, servers = \
+             [\"disk.0\", \"block.0\", \"delivery\", \"link\", \"packets\", \"file\"] }}]\n\
              [[upload.principal]]\nname = \"ann\"\ntoken_file = \"token\"\n\
              rights = [\"placement\"]\n\
              [[upload.principal]]\nname = \"bob\"\ntoken_file = \"token-of-bob\"\n\
