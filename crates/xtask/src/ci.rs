@@ -33,7 +33,7 @@ const STEPS: [Step; 12] = [
     background("mutants", "deliberate mistakes for the simulator to find", hunt),
     background("loom", "interleavings of the rings", interleave),
     background("build", "build without the features of tests", build),
-    step("doc", "documentation", document),
+    background("doc", "documentation", document),
     step("deny", "licences, bans, sources, advisories", deny::check),
 ];
 
@@ -268,9 +268,10 @@ fn hunt(workspace: &Workspace) -> Result<Remark> {
     Ok(None)
 }
 
+/// After the step `build`, which has checked the crates of others in the same profile.
 fn document(workspace: &Workspace) -> Result<Remark> {
     run(workspace
-        .cargo(&["doc", "--workspace", "--no-deps", "--locked"])
+        .patient_cargo(&["doc", FIRST, "--workspace", "--no-deps", "--locked"])
         .env("RUSTDOCFLAGS", "--deny=warnings"))?;
     Ok(None)
 }
