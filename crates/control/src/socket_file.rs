@@ -168,7 +168,12 @@ fn no_socket(path: &Path) -> anyhow::Error {
 }
 
 fn directory_of(path: &Path) -> &Path {
-    path.parent().unwrap_or(Path::new("/"))
+    match path.parent() {
+        // A name alone, as in a configuration that is named without a directory.
+        Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
+        Some(parent) => parent,
+        None => Path::new("/"),
+    }
 }
 
 /// The numeric owner and group.
@@ -199,6 +204,13 @@ mod tests {
 
     fn at(path: &Path) -> UnixSocket {
         UnixSocket { path: path.into(), mode: 0o600, owner: None, group: None }
+    }
+
+    #[test]
+    fn a_name_alone_is_in_the_directory_of_the_process() {
+        let directories = ["local.sock", "run/local.sock", "/local.sock"];
+        let found = directories.map(|path| directory_of(Path::new(path)));
+        assert_eq!(found, [Path::new("."), Path::new("run"), Path::new("/")]);
     }
 
     #[test]

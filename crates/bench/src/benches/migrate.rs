@@ -60,6 +60,8 @@ pub(super) fn bench(fixture: &Fixture) -> Result<Report> {
         say(&format!("round {}: {BEFORE} of peace, then moves", round + 1));
         let found = Mutex::new(Pauses::new());
         let moves = |from: MonoTime| {
+            // Of this thread alone.
+            scene.wire.move_to_receiver_side()?;
             interrupt::sleep_until(from + BEFORE)?;
             let all = move_until(from + length, address)?;
             *found.lock().unwrap_or_else(PoisonError::into_inner) = all;
