@@ -22,10 +22,11 @@ pub mod cpu;
 pub mod figures;
 pub mod gaps;
 pub mod host;
-pub mod phase;
 pub mod speed;
 
 pub mod report;
+
+pub mod phase;
 
 pub mod classes;
 

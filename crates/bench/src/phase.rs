@@ -11,6 +11,7 @@ use crate::figures::delay_factor::{self, DelayFactor};
 use crate::figures::jitter::{self, Jitter};
 use crate::figures::lateness;
 use crate::figures::windows::{Grid, Span};
+use crate::report::{Table, spread};
 use crate::spread;
 
 /// The figures of a phase.
@@ -26,6 +27,22 @@ pub struct Phase {
     pub late_p50: f64,
     /// Its 99th percentile.
     pub late_p99: f64,
+}
+
+/// Two phases of several rounds beside each other; `during` is the head of the second.
+pub fn table(during: &str, phases: [&[Phase]; 2]) -> Table {
+    let mut table = Table::new("phases", &["figure", "before", during]);
+    let mut row = |name: &str, value: fn(&Phase) -> f64| {
+        let values = |phases: &[Phase]| phases.iter().map(value).collect::<Vec<_>>();
+        let [before, during] = phases.map(|phases| spread(&values(phases)));
+        table.row(vec![name.into(), before, during]);
+    };
+    row("J 1 s, mean, %", |phase| phase.j1s.mean);
+    row("J 100 ms, mean, %", |phase| phase.j100ms.mean);
+    row("DF p99, ms", |phase| phase.df.p99);
+    row("lateness p50, ms", |phase| phase.late_p50);
+    row("lateness p99, ms", |phase| phase.late_p99);
+    table
 }
 
 /// The figures of `traces` in `phase`, which lies in `whole`.

@@ -78,8 +78,8 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    /// Judges the median of `measured` by what it must reach and what to push to; `is_most` says
-    /// that these are upper bounds.
+    /// Compares the median of `measured` with the goals `must` and `push`. With `is_most` the goals
+    /// are upper bounds.
     pub fn of(figure: &str, measured: &[f64], (must, push): (f64, f64), is_most: bool) -> Self {
         let median = quantile(&mut measured.to_vec(), 0.5).unwrap_or(f64::NAN);
         let reached = |goal: f64| if is_most { median <= goal } else { median >= goal };

@@ -422,14 +422,15 @@ int tactus_memory_sync(tactus_memory *memory, uint64_t end);
 // `memory` is from tactus_memory_create(), _edit() or _resume() and not used afterwards.
 int tactus_memory_publish(tactus_memory *memory, uint64_t len, int64_t modified_ns);
 
-// Ends the memory. What was synced stays an open upload. Null is ignored.
+// Closes the memory. The synced part of the title remains as an open upload. A null pointer is
+// ignored.
 //
 // # Safety
 // `memory` is from tactus_memory_create(), _edit() or _resume() and not used afterwards.
 void tactus_memory_close(tactus_memory *memory);
 
-// Ends the memory and drops all of the title, even what was synced. Its space is free when this
-// returns. Null is ignored.
+// Closes the memory and deletes the title, the synced part included. Its disk space is free when
+// this returns. A null pointer is ignored.
 //
 // # Safety
 // `memory` is from tactus_memory_create(), _edit() or _resume() and not used afterwards.
@@ -648,8 +649,8 @@ int tactus_record(const tactus_client *client,
 // negative number is no limit. They lie behind each other from `*bytes` on, for the program to
 // fill, until tactus_recording_commit() hands them over; a later call returns them again.
 //
-// Returns the number of bytes; 0 if none is free; or a negative error number that says why the
-// recording has ended early: -ENOSPC, -EDQUOT, -EIO. What was taken before is a title.
+// Returns the number of bytes; 0 if none is free; or a negative error number (-ENOSPC, -EDQUOT,
+// -EIO) if the recording has ended early. The bytes that the server took before are a title.
 //
 // # Safety
 // `recording` is valid; `bytes` is valid for writing.
@@ -690,8 +691,8 @@ int tactus_recording_look(const tactus_recording *recording, tactus_recording_st
 // `recording` is from tactus_record() and not used afterwards.
 int tactus_recording_finish(tactus_recording *recording);
 
-// Lets a recording go: what was handed over becomes a title, for which this does not wait. Null is
-// ignored.
+// Closes a recording without waiting for its end. The server makes a title of the bytes that were
+// handed over. A null pointer is ignored.
 //
 // # Safety
 // `recording` is from tactus_record() and not used afterwards.

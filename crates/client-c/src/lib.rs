@@ -534,7 +534,7 @@ unsafe fn of<'a, T>(pointer: *const T) -> Result<&'a T, Error> {
 }
 
 /// # Safety
-/// `pointer` is null or valid. Nobody else uses it while the result lives.
+/// `pointer` is null or valid, and nobody else uses it during the lifetime `'a`.
 unsafe fn of_mut<'a, T>(pointer: *mut T) -> Result<&'a mut T, Error> {
     // SAFETY: as the caller promises.
     unsafe { pointer.as_mut() }.ok_or(NULL)

@@ -217,7 +217,8 @@ pub unsafe extern "C" fn tactus_memory_publish(
     status(memory.0.publish_at(len, modified_ns))
 }
 
-/// Ends the memory. What was synced stays an open upload. Null is ignored.
+/// Closes the memory. The synced part of the title remains as an open upload. A null pointer is
+/// ignored.
 ///
 /// # Safety
 /// `memory` is from tactus_memory_create(), _edit() or _resume() and not used afterwards.
@@ -229,8 +230,8 @@ pub unsafe extern "C" fn tactus_memory_close(memory: *mut TactusMemory) {
     }
 }
 
-/// Ends the memory and drops all of the title, even what was synced. Its space is free when this
-/// returns. Null is ignored.
+/// Closes the memory and deletes the title, the synced part included. Its disk space is free when
+/// this returns. A null pointer is ignored.
 ///
 /// # Safety
 /// `memory` is from tactus_memory_create(), _edit() or _resume() and not used afterwards.

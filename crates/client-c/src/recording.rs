@@ -73,8 +73,8 @@ pub unsafe extern "C" fn tactus_record(
 /// negative number is no limit. They lie behind each other from `*bytes` on, for the program to
 /// fill, until tactus_recording_commit() hands them over; a later call returns them again.
 ///
-/// Returns the number of bytes; 0 if none is free; or a negative error number that says why the
-/// recording has ended early: -ENOSPC, -EDQUOT, -EIO. What was taken before is a title.
+/// Returns the number of bytes; 0 if none is free; or a negative error number (-ENOSPC, -EDQUOT,
+/// -EIO) if the recording has ended early. The bytes that the server took before are a title.
 ///
 /// # Safety
 /// `recording` is valid; `bytes` is valid for writing.
@@ -186,8 +186,8 @@ pub unsafe extern "C" fn tactus_recording_finish(recording: *mut TactusRecording
     status(recording.0.finish().map(drop))
 }
 
-/// Lets a recording go: what was handed over becomes a title, for which this does not wait. Null is
-/// ignored.
+/// Closes a recording without waiting for its end. The server makes a title of the bytes that were
+/// handed over. A null pointer is ignored.
 ///
 /// # Safety
 /// `recording` is from tactus_record() and not used afterwards.

@@ -16,7 +16,8 @@ pub(crate) struct Writer {
     writer: Exclusive<tactus_client::Writer>,
 }
 
-/// A title that is written at a rate. However it ends, what was written becomes a title.
+/// A title that a program writes at a rate. The server makes a title of the written bytes, also if
+/// the recording fails.
 #[pyclass(frozen, subclass, module = "tactus")]
 pub(crate) struct Recording {
     recording: Exclusive<tactus_client::Recording>,
@@ -171,7 +172,8 @@ impl Recording {
         Ok(py.detach(|| recording.finish())?)
     }
 
-    /// Lets it go: what was handed over becomes a title, for which this does not wait.
+    /// Closes the recording without waiting for its end. The server makes a title of the bytes that
+    /// were handed over.
     fn close(&self) {
         self.recording.close();
     }

@@ -27,7 +27,7 @@ use crate::error::{Error, Result};
 use crate::memory::Mapping;
 use crate::options::Options;
 use crate::pages::{PAGE, Pages};
-use crate::protocol::{self, Reply};
+use crate::protocol::{self, Change, Reply};
 use crate::socket::{self, Packet};
 use crate::stream_gauge::StreamGauge;
 use crate::table::{Destination, Extent, StrayAnswer, Table, Token};
@@ -395,7 +395,18 @@ impl Connection {
         Ok(self.ask_for_files(request)?.0)
     }
 
-    /// The same, with the descriptors of the reply.
+    /// The error of a request of `writer` that was answered with `errno`: with the server's reason,
+    /// if it has one.
+    pub(crate) fn writer_failed(&self, writer: u32, errno: u32) -> Error {
+        if errno == Errno::CONNRESET.raw_os_error() as u32 {
+            return Error::gone();
+        }
+        let reason = self.ask(&Change::Reason { writer }.into());
+        let own = Error::server(errno, "the title was not written");
+        reason.err().filter(|reason| reason.errno() == own.errno()).unwrap_or(own)
+    }
+
+    /// The same as [`Self::ask`], with the descriptors of the reply.
     pub(crate) fn ask_for_files(&self, request: &protocol::Request) -> Result<Packet<Reply>> {
         let mut names = self.names();
         let asked = self.ask_with(&mut names, request);

@@ -160,18 +160,7 @@ impl WorkingFile {
             }
         };
         self.connection.state().pages.give_back(outcome.buffer.pages);
-        outcome.result.map(drop).map_err(|errno| self.failed(errno))
-    }
-
-    /// The error of a request that was answered with `errno`: with the server's reason, if it has
-    /// one.
-    fn failed(&self, errno: u32) -> Error {
-        if errno == Errno::CONNRESET.raw_os_error() as u32 {
-            return Error::gone();
-        }
-        let reason = self.connection.ask(&Change::Reason { writer: self.writer }.into());
-        let own = Error::server(errno, "the title was not written");
-        reason.err().filter(|reason| reason.errno() == own.errno()).unwrap_or(own)
+        outcome.result.map(drop).map_err(|errno| self.connection.writer_failed(self.writer, errno))
     }
 }
 

@@ -17,7 +17,7 @@ use crate::hogs::Hogs;
 use crate::peers::{Peer, Tactus, Tuning};
 use crate::phase::{self, Phase};
 use crate::programs::{Programs, Work};
-use crate::report::{Report, Table, Verdict, number, spread};
+use crate::report::{Report, Verdict, number, spread};
 use crate::run::{Extra, Scene};
 use crate::titles::Titles;
 use crate::{interrupt, machine};
@@ -136,19 +136,8 @@ fn read_titles(from: MonoTime, to: MonoTime, socket: &Path, title: String) -> Re
 }
 
 fn summarise(calm: &[Phase], hogged: &[Phase], underruns: u64, report: &mut Report) {
-    let mut table = Table::new("phases", &["figure", "before", "beside the programs"]);
-    let values = |phases: &[Phase], value: fn(&Phase) -> f64| -> Vec<f64> {
-        phases.iter().map(value).collect()
-    };
-    let mut row = |name: &str, value: fn(&Phase) -> f64| {
-        table.row(vec![name.into(), spread(&values(calm, value)), spread(&values(hogged, value))]);
-    };
-    row("J 1 s, mean, %", |phase| phase.j1s.mean);
-    row("J 100 ms, mean, %", |phase| phase.j100ms.mean);
-    row("DF p99, ms", |phase| phase.df.p99);
-    row("lateness p50, ms", |phase| phase.late_p50);
-    row("lateness p99, ms", |phase| phase.late_p99);
-    report.tables.push(table);
+    report.tables.push(phase::table("beside the programs", [calm, hogged]));
+    let j = |phases: &[Phase]| phases.iter().map(|phase| phase.j1s.mean).collect::<Vec<_>>();
     let unchanged = calm.iter().zip(hogged).all(|(before, during)| {
         let limit = (before.j1s.mean * (1.0 + CHANGE_MAX)).max(before.j1s.mean + J_STEP);
         during.j1s.mean <= limit
@@ -165,11 +154,7 @@ fn summarise(calm: &[Phase], hogged: &[Phase], underruns: u64, report: &mut Repo
         },
         Verdict {
             figure: "J over 1 s beside the programs against before, %".into(),
-            measured: format!(
-                "{} against {}",
-                spread(&values(hogged, |phase| phase.j1s.mean)),
-                spread(&values(calm, |phase| phase.j1s.mean))
-            ),
+            measured: format!("{} against {}", spread(&j(hogged)), spread(&j(calm))),
             must: "unchanged".into(),
             reached: tried.then_some(unchanged),
             push: "-".into(),

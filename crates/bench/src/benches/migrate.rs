@@ -17,7 +17,7 @@ use super::{Fixture, say};
 use crate::figures::windows::Span;
 use crate::peers::{self, Peer, TOKEN, Tactus, Tuning};
 use crate::phase::{self, Phase};
-use crate::report::{Report, Table, Verdict, number, spread};
+use crate::report::{Report, Table, Verdict, number};
 use crate::run::{Extra, Scene};
 use crate::spread::quantile;
 use crate::titles::Titles;
@@ -134,18 +134,7 @@ fn summarise(
     underruns: u64,
     report: &mut Report,
 ) {
-    let mut table = Table::new("phases", &["figure", "before", "while servers move"]);
-    let values = |phases: &[Phase], value: fn(&Phase) -> f64| -> Vec<f64> {
-        phases.iter().map(value).collect()
-    };
-    let mut row = |name: &str, value: fn(&Phase) -> f64| {
-        table.row(vec![name.into(), spread(&values(calm, value)), spread(&values(moved, value))]);
-    };
-    row("J 1 s, mean, %", |phase| phase.j1s.mean);
-    row("DF p99, ms", |phase| phase.df.p99);
-    row("lateness p50, ms", |phase| phase.late_p50);
-    row("lateness p99, ms", |phase| phase.late_p99);
-    report.tables.push(table);
+    report.tables.push(phase::table("while servers move", [calm, moved]));
     let head = ["server", "moves", "pause p50, us", "p99", "longest"];
     let mut table = Table::new("pauses", &head);
     let (mut all, mut count) = (vec![], 0);

@@ -80,7 +80,8 @@ class Client(_native.Client):
         return Writer(self, path, length=length, replace=replace)
 
     def record(self, path: str, rate: int, *, replace: str = "titles", room: int = 0) -> Recording:
-        """Begins to write a title at a rate in bits per second. However it ends, it becomes a title.
+        """Begins to write a title at `rate`, in bits per second. The written bytes become a title,
+        also after a failure.
 
         `room`: bytes of the ring, how far the server may be behind; by default half a second.
         """

@@ -132,7 +132,7 @@ class Writer:
         """Drops all bytes, unless they are published, and does not wait for it."""
 
 class Recording:
-    """A title that is written at a rate. However it ends, what was written becomes a title."""
+    """A title written at a rate. The written bytes become a title, also after a failure."""
 
     def __new__(
         cls, client: Client, path: str, rate: int, *, replace: str = "titles", room: int = 0
@@ -167,7 +167,7 @@ class Recording:
     def finish(self) -> int:
         """Makes a title of all bytes, and waits until it is on stable storage. Returns its length."""
     def close(self) -> None:
-        """Lets it go: what was handed over becomes a title, for which this does not wait."""
+        """Closes the recording; the server makes a title of the written bytes."""
 
 @final
 class OpenTitle:

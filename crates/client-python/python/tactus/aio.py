@@ -317,7 +317,7 @@ class Recording:
         return await self._client._loop.run_in_executor(None, self._recording.finish)
 
     def close(self) -> None:
-        """Lets it go: what was handed over becomes a title, for which this does not wait."""
+        """Closes the recording; the server makes a title of the written bytes."""
         self._recording.close()
 
     async def __aenter__(self) -> Recording:

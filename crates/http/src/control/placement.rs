@@ -77,11 +77,10 @@ fn refused(error: &PlaceError) -> Response {
     let text = error.to_string();
     match error {
         PlaceError::NoServer { .. } => Response::text(404, text),
-        PlaceError::NoCore { .. } | PlaceError::NoRoom(_) | PlaceError::Refused { .. } => {
-            Response::text(409, text)
-        }
-        PlaceError::Busy | PlaceError::Late(_) => {
-            Response::text(503, text).with("Retry-After", "1")
-        }
+        PlaceError::NoCore { .. }
+        | PlaceError::NoRoom(_)
+        | PlaceError::Busy
+        | PlaceError::Refused { .. }
+        | PlaceError::Late(_) => Response::text(409, text),
     }
 }
