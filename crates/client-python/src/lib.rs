@@ -12,6 +12,7 @@ use pyo3::pymodule;
 mod error;
 
 mod closable;
+mod reserve;
 mod stat;
 
 mod title;
@@ -23,11 +24,17 @@ mod exclusive;
 mod stream;
 mod writing;
 
+mod memory;
+
 /// The module `tactus._native`.
 #[pymodule(name = "_native")]
 mod native {
     #[pymodule_export]
     use crate::client::{Client, Completion};
+    #[pymodule_export]
+    use crate::memory::MemoryWriter;
+    #[pymodule_export]
+    use crate::reserve::Reserve;
     #[pymodule_export]
     use crate::stat::{Entry, Stat};
     #[pymodule_export]

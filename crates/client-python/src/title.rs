@@ -6,10 +6,11 @@ use std::sync::Arc;
 use pyo3::buffer::PyBuffer;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyMemoryView, PySlice};
-use tactus_client::TitleMemory;
+use tactus_client::{Nanos, ReserveOptions, TitleMemory};
 
 use crate::closable::Closable;
 use crate::error::Failure;
+use crate::reserve::Reserve;
 use crate::stat::Stat;
 
 /// An open title. It is closed by `close`, or with its last reference.
@@ -104,6 +105,23 @@ impl Title {
         let TitleMemory { first, len: length, .. } = memory;
         let memory = Closable::new(Arc::new((memory, title)), "the memory is closed");
         Ok(Memory { memory, first, length })
+    }
+
+    /// Reserves room for reads at moments, `interval_ns` nanoseconds apart in the mean and of
+    /// `length` bytes at most: disk time, memory and CPU. A moment may be `tolerance_ns` earlier
+    /// than the interval allows.
+    #[pyo3(signature = (interval_ns, length, *, tolerance_ns = 0))]
+    fn reserve(
+        &self,
+        py: Python<'_>,
+        interval_ns: u64,
+        length: u32,
+        tolerance_ns: u64,
+    ) -> Result<Reserve, Failure> {
+        let title = self.get()?;
+        let (interval, tolerance) = (Nanos(interval_ns), Nanos(tolerance_ns));
+        let options = ReserveOptions { interval, tolerance, len: length };
+        Ok(Reserve::new(py.detach(|| title.reserve(&options))?))
     }
 
     /// Closes it, when its maps are gone as well.

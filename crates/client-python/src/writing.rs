@@ -179,7 +179,7 @@ impl Recording {
     }
 }
 
-fn replace_of(name: &str) -> PyResult<Replace> {
+pub(crate) fn replace_of(name: &str) -> PyResult<Replace> {
     match name {
         "titles" => Ok(Replace::Titles),
         "nothing" => Ok(Replace::Nothing),

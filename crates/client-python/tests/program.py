@@ -285,6 +285,84 @@ def recordings():
         raises(ValueError, recording.finish)
 
 
+def memories():
+    with connect() as client:
+        writer = client.create_in_memory("/one")
+        assert (writer.length, writer.written_back, writer.upload) == (0, 0, "an-upload")
+        assert len(writer.view()) == 0
+        before = 0
+        for length in (5, 300_000, 600_000):
+            writer.grow(length)
+            view = writer.view()
+            assert len(view) == length == writer.length and view[before:] == bytes(length - before)
+            view[before:] = BYTES[before:length]
+            assert view == BYTES[:length] and writer.view() is view
+            writer.write_back(length - 3)
+            before = length
+        writer.grow(600_001)
+        later = writer.view()
+        later[600_000] = 7
+        view[599_999] ^= 1
+        assert len(later) == 600_001 and later[:600_000] == view, "one memory"
+        assert raises(tactus.Error, writer.grow, writer.limit + 1).errno == errno.ENOMEM
+        assert raises(tactus.Error, writer.write_back, 599_996).errno == errno.EINVAL
+        writer.sync(599_998)
+        assert writer.written_back == 599_998
+        writer.publish(599_999, 7)
+        raises(ValueError, writer.view)
+        raises(ValueError, writer.grow, 1)
+        del writer
+        gc.collect()
+        assert view[:9] == BYTES[:9], "a view outlives its writer"
+        with client.edit_in_memory("/one") as edited:
+            assert edited.view() == b"the older version" and edited.written_back == 0
+        raises(ValueError, edited.view)
+        with client.resume_in_memory("/one", "an-upload") as resumed:
+            assert resumed.view() == b"what was synced" and resumed.written_back == 15
+        client.create_in_memory("/one", replace="nothing").abort()
+        raises(ValueError, lambda: client.create_in_memory("/one", replace="all"))
+        client.stat("/one")  # behind the ends of the writers
+
+
+def reserves():
+    with connect() as client, client.open("/one") as title:
+        reserve = title.reserve(100_000_000, 4096, tolerance_ns=5)
+        assert isinstance(reserve, tactus.Reserve) and reserve.block == 65_536
+        assert (reserve.ahead(0, 4096), reserve.ahead(65_530, 10)) == (7_000_000, 14_000_000)
+        when = time.monotonic_ns() + reserve.ahead(0, 4096) + 5_000_000
+        client.submit(title, 0, 4096, when)
+        completion = client.wait(60)
+        assert completion.data == BYTES[:4096] and completion.at >= when
+        error = raises(tactus.Error, title.reserve, 0, 1)
+        assert error.errno == errno.EINVAL and "no interval" in error.strerror, error
+        raises(OverflowError, title.reserve, 1, 1 << 32)
+        raises(OverflowError, title.reserve, -1, 1)
+    raises(ValueError, title.reserve, 1, 1)
+
+
+def memory_in_event_loop():
+    async def program():
+        async with await tactus.aio.connect(SOCKET) as client:
+            title = await client.open("/one")
+            reserve = await title.reserve(100_000_000, 1000)
+            when = time.monotonic_ns() + reserve.ahead(5, 1000)
+            assert await title.read(5, 1000, when) == BYTES[5:1005] and time.monotonic_ns() >= when
+            async with await client.create_in_memory("/two") as writer:
+                await writer.grow(10)
+                writer.view()[:] = BYTES[:10]
+                await writer.write_back(4)
+                await writer.sync(7)
+                assert (writer.length, writer.written_back) == (10, 7)
+                await writer.publish(10)
+            (await client.edit_in_memory("/two")).close()
+            resumed = await client.resume_in_memory("/two", "an-upload")
+            assert resumed.upload == "an-upload"
+            await resumed.abort()
+            await client.stat("/two")
+
+    asyncio.run(program())
+
+
 def rings_in_event_loop():
     async def program():
         async with await tactus.aio.connect(SOCKET) as client:

@@ -103,6 +103,24 @@ fn the_python_program_of_the_guide_records_a_title() {
     );
 }
 
+#[test]
+fn the_python_program_of_the_guide_builds_a_title() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = FakeServer::start();
+    let bytes: Vec<u8> = (0..2_300_000_u32).map(|at| (at ^ at >> 8) as u8).collect();
+    let file = dir.path().join("bytes");
+    fs::write(&file, &bytes).unwrap();
+    let mut run = installed(dir.path());
+    run.arg(Path::new(CRATE).join("examples/build.py")).arg(&server.path).arg("/one");
+    successful(run.stdin(fs::File::open(&file).unwrap()));
+    assert!(*server.control.written.lock().unwrap() == bytes);
+    let expected = ["Sync 0", "Sync 0", "Sync 0", "Publish 0"];
+    assert_eq!(server.control.changes.lock().unwrap()[..4], expected);
+    let guide = include_str!("../../../docs/guide/memory.md");
+    let example = include_str!("../examples/build.py");
+    assert!(guide.contains(&format!("```python\n{example}```\n")), "examples/build.py has changed");
+}
+
 /// The part of `program.py` with this name, against this server.
 fn part(python: &mut Command, name: &str, server: &FakeServer, title: &Path) -> Command {
     let mut run = Command::new(python.get_program());
@@ -130,7 +148,10 @@ fn a_python_program_reads_a_title_in_each_way() {
         "streams",
         "writers",
         "recordings",
+        "memories",
+        "reserves",
         "rings_in_event_loop",
+        "memory_in_event_loop",
     ];
     for name in names {
         // One for each: it takes one client.
@@ -142,10 +163,16 @@ fn a_python_program_reads_a_title_in_each_way() {
                 vec!["Sync 0", "Publish 7", "Publish 0", "Publish 0", "Remove { title: \"/a\" }"]
             }
             "recordings" => vec!["Record", "Record"],
+            "memories" => vec!["Sync 0", "Publish 7", "kept", "kept", "kept"],
             "rings_in_event_loop" => vec!["Record", "Publish 0"],
+            "memory_in_event_loop" => vec!["Sync 0", "Publish 0", "kept", "kept"],
             _ => vec![],
         };
         assert_eq!(*server.control.changes.lock().unwrap(), expected, "{name}");
+        if name == "memories" {
+            let bytes = fs::read(&title).unwrap();
+            assert!(*server.control.written.lock().unwrap() == bytes[..599_999]);
+        }
     }
     let server = FakeServer::start();
     server.control.hold(true);

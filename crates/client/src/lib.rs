@@ -81,6 +81,8 @@ mod working_file;
 mod writer;
 
 mod completion;
+
+mod memory_file;
 mod memory_writer;
 
 mod future;
@@ -92,6 +94,7 @@ pub use client::{Client, Space};
 pub use completion::{Completion, ReadRequest, WriteRequest};
 pub use error::{Error, Result};
 pub use future::RequestFuture;
+pub use memory_file::MemoryFile;
 pub use memory_writer::MemoryWriter;
 pub use options::{Options, WriteOptions};
 pub use protocol::{Entry, Replace, Stat};

@@ -6,14 +6,13 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use tactus_core::local::Operation;
 
 use crate::completion::WriteRequest;
-use crate::connection::{Connection, unexpected};
+use crate::connection::Connection;
 use crate::error::{Error, Result};
 use crate::memory::GrowingMapping;
-use crate::protocol::{Origin, Replace, Reply, Request};
-use crate::writer::{Writer, time_of};
+use crate::memory_file::MemoryFile;
+use crate::protocol::{Origin, Replace};
 
 /// A title that a program builds in place, in memory that it shares with the server, in any order.
 ///
@@ -26,16 +25,8 @@ use crate::writer::{Writer, time_of};
 /// ([`upload`](Self::upload)) until it is published, [aborted](Self::abort) or expired. All other
 /// bytes are lost if the program ends, however it ends.
 pub struct MemoryWriter {
-    writer: Writer,
+    file: MemoryFile,
     mapping: GrowingMapping,
-    /// Where the title begins in the mapping.
-    first: usize,
-    /// Bytes that are there.
-    len: usize,
-    limit: u64,
-    /// Bytes that are final.
-    end: usize,
-    upload: String,
 }
 
 impl MemoryWriter {
@@ -45,31 +36,29 @@ impl MemoryWriter {
         replace: Replace,
         origin: Origin,
     ) -> Result<Self> {
-        let request = Request::CreateInMemory { title: path.to_owned(), replace, origin };
-        let (reply, files) = connection.ask_for_files(&request)?;
-        let Reply::CreatedInMemory { writer, first, len, end, limit, upload } = reply else {
-            return Err(unexpected(reply));
-        };
-        let writer = Writer::in_memory(Arc::clone(connection), writer);
-        let file = files.into_iter().next().ok_or(NO_FILE)?;
-        let whole = first.checked_add(limit).and_then(|whole| usize::try_from(whole).ok());
-        let whole = whole.filter(|_| end <= len && len <= limit).ok_or(NO_FILE)?;
+        let file = MemoryFile::begin(connection, path, replace, origin)?;
+        let whole = usize::try_from(file.first() + file.limit()).map_err(|_| TOO_LARGE)?;
         let mapping = GrowingMapping::new(file.as_fd(), whole)
             .map_err(|error| Error::system(&error, "the memory of the title cannot be mapped"))?;
-        let (first, len, end) = (first as usize, len as usize, end as usize);
-        Ok(Self { writer, mapping, first, len, limit, end, upload })
+        Ok(Self { file, mapping })
+    }
+
+    /// The same without the mapping, for a language that maps the file itself.
+    #[must_use]
+    pub fn into_file(self) -> MemoryFile {
+        self.file
     }
 
     /// The most bytes that its memory can ever have.
     #[must_use]
     pub fn limit(&self) -> u64 {
-        self.limit
+        self.file.limit()
     }
 
     /// The number of bytes that are final.
     #[must_use]
     pub fn written_back(&self) -> u64 {
-        self.end as u64
+        self.file.written_back()
     }
 
     /// What it is continued by after a crash, if it was synced:
@@ -77,7 +66,7 @@ impl MemoryWriter {
     /// `/api/v1/uploads/UPLOAD`.
     #[must_use]
     pub fn upload(&self) -> &str {
-        &self.upload
+        self.file.upload()
     }
 
     /// Has memory for at least `len` bytes from now on, new ones zero. Quota and space for a title
@@ -87,24 +76,16 @@ impl MemoryWriter {
     /// `ENOMEM` if the memory for titles of programs is in use (`[local] titles_max`), `EDQUOT`,
     /// `ENOSPC`, or `EFBIG`. The title has the room that it had before, and can be published.
     pub fn grow(&mut self, len: u64) -> Result<()> {
-        if len <= self.len as u64 {
-            return Ok(());
-        }
-        if len > self.limit {
-            return Err(TOO_LONG);
-        }
-        self.writer.request(Operation::Grow, len)?;
-        // Not beyond the limit, and so not beyond the mapping.
-        self.len = len as usize;
-        Ok(())
+        self.file.grow(len)
     }
 
     /// The bytes that are not final, to be changed: from [`written_back`](Self::written_back) on.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
-        let (first, len) = (self.first + self.end, self.len - self.end);
+        let [first, len, end] =
+            [self.file.first(), self.file.len(), self.file.written_back()].map(in_mapping);
         // SAFETY: the server has made `len` bytes from `first` on, in a file that cannot shrink. It
         // only reads them until the writer ends, which `self` owns.
-        unsafe { self.mapping.bytes_mut(first, len) }
+        unsafe { self.mapping.bytes_mut(first + end, len - end) }
     }
 
     /// Makes the first `end` bytes final, and waits until the server has taken them: into its own
@@ -112,12 +93,10 @@ impl MemoryWriter {
     ///
     /// # Errors
     /// `EINVAL` if there are not so many bytes, or more are final already; else as
-    /// [`Writer::write_all`]. After another error than `EINVAL` the title cannot be completed.
+    /// [`Writer::write_all`](crate::Writer::write_all). After another error than `EINVAL` the title
+    /// cannot be completed.
     pub fn write_back(&mut self, end: u64) -> Result<()> {
-        if self.finalise(end)? {
-            self.writer.request(Operation::WriteBack, end)?;
-        }
-        Ok(())
+        self.file.write_back(end)
     }
 
     /// The same as a request, for [`Client::submit_write`](crate::Client::submit_write) or
@@ -127,24 +106,13 @@ impl MemoryWriter {
     /// # Errors
     /// `EINVAL` as for [`Self::write_back`].
     pub fn write_back_request(&mut self, end: u64) -> Result<WriteRequest<'_>> {
-        self.finalise(end)?;
-        Ok(WriteRequest::write_back(&self.writer, end))
+        self.file.write_back_request(end)
     }
 
     /// A request that is answered when all final bytes are on stable storage, as by
     /// [`Self::sync`].
     pub fn sync_request(&self) -> WriteRequest<'_> {
-        WriteRequest::sync(&self.writer)
-    }
-
-    /// Makes the first `end` bytes final. Returns whether some of them were not.
-    fn finalise(&mut self, end: u64) -> Result<bool> {
-        if end < self.end as u64 || end > self.len as u64 {
-            return Err(NOT_THERE);
-        }
-        // The server may take bytes even if the request fails.
-        let before = std::mem::replace(&mut self.end, end as usize);
-        Ok(before < self.end)
+        self.file.sync_request()
     }
 
     /// The same, and waits until they are on stable storage. They outlive a crash of this program,
@@ -153,16 +121,15 @@ impl MemoryWriter {
     /// # Errors
     /// As [`Self::write_back`]; `EIO` if the disk has failed.
     pub fn sync(&mut self, end: u64) -> Result<()> {
-        self.write_back(end)?;
-        self.writer.request(Operation::Sync, 0)
+        self.file.sync(end)
     }
 
     /// Makes a title of the first `len` bytes. When this returns, bytes and name are on stable
     /// storage, and every door of the server shows it.
     ///
     /// # Errors
-    /// As [`Self::write_back`] and [`Writer::publish`]; `ESTALE` for the next version of a title of
-    /// which there is another version by now.
+    /// As [`Self::write_back`] and [`Writer::publish`](crate::Writer::publish); `ESTALE` for the
+    /// next version of a title of which there is another version by now.
     pub fn publish(self, len: u64) -> Result<()> {
         self.publish_at(len, 0)
     }
@@ -171,10 +138,8 @@ impl MemoryWriter {
     ///
     /// # Errors
     /// As [`Self::publish`]; `EINVAL` for a time before 1970.
-    pub fn publish_at(mut self, len: u64, modified: i64) -> Result<()> {
-        let modified = time_of(modified)?;
-        self.write_back(len)?;
-        self.writer.request(Operation::Publish, modified)
+    pub fn publish_at(self, len: u64, modified: i64) -> Result<()> {
+        self.file.publish_at(len, modified)
     }
 
     /// Drops all bytes, even if they were synced. When this returns, their space and their quota
@@ -183,7 +148,7 @@ impl MemoryWriter {
     /// # Errors
     /// `ECONNRESET` if the server has gone.
     pub fn abort(self) -> Result<()> {
-        self.writer.abort()
+        self.file.abort()
     }
 }
 
@@ -192,21 +157,24 @@ impl Deref for MemoryWriter {
 
     /// All bytes that are there, final or not.
     fn deref(&self) -> &[u8] {
+        let [first, len] = [self.file.first(), self.file.len()].map(in_mapping);
         // SAFETY: as in `bytes_mut`; only this program writes, for which it borrows `self` mutably.
-        unsafe { self.mapping.bytes(self.first, self.len) }
+        unsafe { self.mapping.bytes(first, len) }
     }
+}
+
+/// A place within the mapping, whose length is a `usize`.
+fn in_mapping(at: u64) -> usize {
+    at as usize
 }
 
 impl fmt::Debug for MemoryWriter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = f.debug_struct("MemoryWriter");
-        shown.field("len", &self.len).field("written_back", &self.end);
-        shown.field("upload", &self.upload).finish_non_exhaustive()
+        shown.field("len", &self.file.len()).field("written_back", &self.written_back());
+        shown.field("upload", &self.upload()).finish_non_exhaustive()
     }
 }
 
-const NO_FILE: Error = Error::new(Errno::PROTO, "the server sent no memory of the title");
-const TOO_LONG: Error =
-    Error::new(Errno::NOMEM, "no title in memory can be so long; see [local] titles_max");
-const NOT_THERE: Error =
-    Error::new(Errno::INVAL, "the bytes are not there, or more of them are final already");
+const TOO_LARGE: Error =
+    Error::new(Errno::OVERFLOW, "the title does not fit into the address space");

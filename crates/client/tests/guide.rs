@@ -7,6 +7,9 @@
 mod build_program;
 #[allow(dead_code, reason = "made for more tests than these")]
 mod fake;
+#[path = "../examples/moments.rs"]
+#[allow(dead_code, reason = "its main function reads the command line")]
+mod moments_program;
 #[path = "../examples/play.rs"]
 #[allow(dead_code, reason = "its main function reads the command line")]
 mod play;
@@ -74,4 +77,18 @@ fn the_rust_program_of_the_guide_records_a_title() {
     let guide = include_str!("../../../docs/guide/local-programs.md");
     let example = include_str!("../examples/record.rs");
     assert!(guide.contains(&format!("```rust\n{example}```\n")), "examples/record.rs has changed");
+}
+
+#[test]
+fn the_rust_program_of_the_guide_writes_samples_at_their_moments() {
+    let server = fake::FakeServer::start();
+    let (mut out, begun) = (vec![], std::time::Instant::now());
+    let socket = server.path.to_str().unwrap();
+    moments_program::write_at_moments(socket, "/one", 40_000, &mut out).unwrap();
+    assert!(out == (0..fake::TITLE_LEN).map(|at| fake::byte(0, at)).collect::<Vec<_>>());
+    // The last of 26 moments is 25 intervals behind the first.
+    assert!(begun.elapsed() >= std::time::Duration::from_millis(250));
+    let guide = include_str!("../../../docs/guide/local-programs.md");
+    let example = include_str!("../examples/moments.rs");
+    assert!(guide.contains(&format!("```rust\n{example}```\n")), "examples/moments.rs has changed");
 }

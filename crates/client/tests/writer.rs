@@ -194,3 +194,20 @@ fn a_title_in_memory_grows_in_place_and_its_final_bytes_are_written_back_once() 
     let error = late.sync(10).unwrap_err();
     assert_eq!((error.errno(), error.message()), (ENOSPC, "the disk is full"));
 }
+
+#[test]
+fn a_title_in_memory_is_built_by_its_file_alone() {
+    let server = FakeServer::start();
+    let client = Client::connect(&server.path).unwrap();
+    let mut file = client.create_in_memory("/one", Replace::Titles).unwrap().into_file();
+    assert!(file.is_empty());
+    file.grow(10).unwrap();
+    assert_eq!(file.grow(MEMORY_LIMIT + 1).unwrap_err().errno(), 12);
+    rustix::io::pwrite(&file, b"0123456789", file.first()).unwrap();
+    file.write_back(4).unwrap();
+    assert_eq!(file.sync(3).unwrap_err().errno(), 22);
+    assert_eq!((file.len(), file.written_back()), (10, 4));
+    file.publish_at(9, 0).unwrap();
+    assert_eq!(*server.control.written.lock().unwrap(), b"012345678");
+    assert_eq!(server.control.changes.lock().unwrap()[0], "Publish 0");
+}

@@ -16,7 +16,7 @@ import os
 
 from ._error import Error
 from . import _native
-from ._native import Completion, Entry, Stat
+from ._native import Completion, Entry, Reserve, Stat
 
 __all__ = [
     "PATH",
@@ -24,7 +24,9 @@ __all__ = [
     "Completion",
     "Entry",
     "Error",
+    "MemoryWriter",
     "Recording",
+    "Reserve",
     "Stat",
     "Stream",
     "StreamFile",
@@ -78,6 +80,24 @@ class Client(_native.Client):
         `replace`: what may have the name: "titles" (one is replaced, if there is one), "nothing" or "existing".
         """
         return Writer(self, path, length=length, replace=replace)
+
+    def create_in_memory(self, path: str, *, replace: str = "titles") -> MemoryWriter:
+        """Begins to build a title in memory, without bytes at first and without a name.
+
+        `replace`: as for `create`.
+        """
+        return MemoryWriter(self, path, replace=replace)
+
+    def edit_in_memory(self, path: str) -> MemoryWriter:
+        """Begins to build the next version of a title: the memory begins with the bytes that it has now."""
+        return MemoryWriter(self, path, edit=True)
+
+    def resume_in_memory(self, path: str, upload: str) -> MemoryWriter:
+        """Goes on with a title as far as it was synced before this program, the server or the machine has ended.
+
+        `upload`: what `MemoryWriter.upload` has said.
+        """
+        return MemoryWriter(self, path, upload=upload)
 
     def record(self, path: str, rate: int, *, replace: str = "titles", room: int = 0) -> Recording:
         """Begins to write a title at `rate`, in bits per second. The written bytes become a title,
@@ -213,6 +233,36 @@ class Writer(_native.Writer):
             self.publish()
         else:
             self.close()
+
+
+class MemoryWriter(_native.MemoryWriter):
+    """A title that is built in place, in any order, in memory that the server shares. One thread at a time uses it.
+
+    As a context it is closed at the end: what was neither synced nor published is dropped.
+    """
+
+    _view: memoryview | None = None
+
+    def view(self) -> memoryview:
+        """All bytes that are there, to be changed; those that are final (`written_back`) only to be read.
+
+        After `grow` a new view has the new bytes. Views of before stay valid, and show the same memory; they have
+        nothing but zeros when the title is published or dropped.
+        """
+        length = self.length
+        if self._view is None or len(self._view) != length:
+            if length:
+                mapped = mmap.mmap(self.fileno(), self.first + length)
+                self._view = memoryview(mapped)[self.first :]
+            else:
+                self._view = memoryview(bytearray())
+        return self._view
+
+    def __enter__(self) -> MemoryWriter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 class Recording(_native.Recording):

@@ -64,6 +64,16 @@ class Title:
         """
     def memory(self) -> Memory:
         """Has the title read into memory, and returns its memory file."""
+    def reserve(self, interval_ns: int, length: int, *, tolerance_ns: int = 0) -> Reserve:
+        """Reserves room for reads at moments: disk time, memory and CPU, until the title is closed.
+
+        From then on a read of this title `at` a moment is answered at it, or refused by its completion: ETIME if the
+        moment is nearer than `Reserve.ahead`, EBUSY if the moments are closer to each other than reserved, EMSGSIZE if
+        the read is longer. Raises EBUSY or ENOSPC if the server has no room.
+        `interval_ns`: between two moments in the mean, in nanoseconds.
+        `length`: bytes of a read at most, no more than a block has.
+        `tolerance_ns`: how much earlier than the interval allows a moment may be.
+        """
     def close(self) -> None:
         """Closes it, when its maps are gone as well."""
 
@@ -130,6 +140,57 @@ class Writer:
         """Drops all bytes. Their space is free when this returns."""
     def close(self) -> None:
         """Drops all bytes, unless they are published, and does not wait for it."""
+
+class MemoryWriter:
+    """A title that is built in memory.
+
+    It has no name before `publish`; closed before, nothing of it is left but what was synced.
+    """
+
+    def __new__(
+        cls,
+        client: Client,
+        path: str,
+        *,
+        replace: str = "titles",
+        edit: bool = False,
+        upload: str | None = None,
+    ) -> MemoryWriter: ...
+    @property
+    def first(self) -> int:
+        """Where the title begins in the memory file, in bytes."""
+    @property
+    def length(self) -> int:
+        """The number of bytes that are there."""
+    @property
+    def limit(self) -> int:
+        """The most bytes that its memory can ever have."""
+    @property
+    def upload(self) -> str:
+        """What it is continued by after a crash, if it was synced: `Client.resume_in_memory`."""
+    @property
+    def written_back(self) -> int:
+        """The number of bytes, from the first one on, that are final: they must not be changed."""
+    def fileno(self) -> int:
+        """The descriptor of its memory file."""
+    def grow(self, length: int) -> None:
+        """Has memory for at least `length` bytes from now on, new ones zero; claims quota and space for as many.
+
+        Raises ENOMEM, EDQUOT, ENOSPC or EFBIG; the title has the room that it had before then.
+        """
+    def write_back(self, end: int) -> None:
+        """Makes the first `end` bytes final, and waits until the server has taken them."""
+    def sync(self, end: int) -> None:
+        """The same, and waits until they are on stable storage: they outlive any crash."""
+    def publish(self, length: int, modified_ns: int | None = None) -> None:
+        """Makes a title of the first `length` bytes, and waits until it is on stable storage.
+
+        `modified_ns` is its modification time in nanoseconds since 1970, by default now.
+        """
+    def abort(self) -> None:
+        """Drops all bytes, even if they were synced. Their space is free when this returns."""
+    def close(self) -> None:
+        """Drops what was not synced, unless it is published, and does not wait for it."""
 
 class Recording:
     """A title written at a rate. The written bytes become a title, also after a failure."""
@@ -217,6 +278,16 @@ class Completion:
 
         Raises `Error` if they were not read.
         """
+
+@final
+class Reserve:
+    """Reserved room for the reads of one title at moments, until the title is closed."""
+
+    @property
+    def block(self) -> int:
+        """Bytes of a block: a read that lies in one block may be submitted later than one that lies in two."""
+    def ahead(self, offset: int, length: int) -> int:
+        """How far ahead of its moment a read has to be submitted, in nanoseconds; add a few milliseconds."""
 
 @final
 class Memory:

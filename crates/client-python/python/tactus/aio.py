@@ -17,9 +17,9 @@ import weakref
 from collections import deque
 
 import tactus
-from tactus import PIECE, Completion, Entry, Error, Stat
+from tactus import PIECE, Completion, Entry, Error, Reserve, Stat
 
-__all__ = ["Client", "Recording", "Stream", "Title", "Writer", "connect"]
+__all__ = ["Client", "MemoryWriter", "Recording", "Stream", "Title", "Writer", "connect"]
 
 PIECES = 4
 """Pieces of one read that are under way at once."""
@@ -61,6 +61,21 @@ class Client:
         """Begins to write a title; as `tactus.Client.create`."""
         begin = lambda: self._client.create(path, length=length, replace=replace)
         return Writer(self, await self._loop.run_in_executor(None, begin))
+
+    async def create_in_memory(self, path: str, *, replace: str = "titles") -> MemoryWriter:
+        """Begins to build a title in memory; as `tactus.Client.create_in_memory`."""
+        begin = lambda: self._client.create_in_memory(path, replace=replace)
+        return MemoryWriter(self, await self._loop.run_in_executor(None, begin))
+
+    async def edit_in_memory(self, path: str) -> MemoryWriter:
+        """Begins to build the next version of a title; as `tactus.Client.edit_in_memory`."""
+        begun = self._loop.run_in_executor(None, self._client.edit_in_memory, path)
+        return MemoryWriter(self, await begun)
+
+    async def resume_in_memory(self, path: str, upload: str) -> MemoryWriter:
+        """Goes on with a title that was synced; as `tactus.Client.resume_in_memory`."""
+        begun = self._loop.run_in_executor(None, self._client.resume_in_memory, path, upload)
+        return MemoryWriter(self, await begun)
 
     async def record(
         self, path: str, rate: int, *, replace: str = "titles", room: int = 0
@@ -214,6 +229,14 @@ class Title:
             for piece in under_way:
                 piece.cancel()
         return b"".join(pieces)
+
+    async def reserve(self, interval_ns: int, length: int, *, tolerance_ns: int = 0) -> Reserve:
+        """Reserves room for reads at moments; as `tactus.Title.reserve`.
+
+        A read of more than `tactus.PIECE` bytes is several reads at the same moment.
+        """
+        reserve = lambda: self._title.reserve(interval_ns, length, tolerance_ns=tolerance_ns)
+        return await self._client._loop.run_in_executor(None, reserve)
 
     def close(self) -> None:
         """Closes it, when its reads under way have ended."""
@@ -372,3 +395,60 @@ class Writer:
             await self.publish()
         else:
             self.close()
+
+
+class MemoryWriter:
+    """A title that is built in memory, for a client of asyncio. One task at a time uses it."""
+
+    def __init__(self, client: Client, writer: tactus.MemoryWriter) -> None:
+        self._client = client
+        self._writer = writer
+
+    @property
+    def length(self) -> int:
+        """The number of bytes that are there."""
+        return self._writer.length
+
+    @property
+    def written_back(self) -> int:
+        """The number of bytes that are final."""
+        return self._writer.written_back
+
+    @property
+    def upload(self) -> str:
+        """What it is continued by after a crash, if it was synced."""
+        return self._writer.upload
+
+    def view(self) -> memoryview:
+        """All bytes that are there; as `tactus.MemoryWriter.view`."""
+        return self._writer.view()
+
+    async def grow(self, length: int) -> None:
+        """Has memory for at least `length` bytes from now on, new ones zero."""
+        await self._client._loop.run_in_executor(None, self._writer.grow, length)
+
+    async def write_back(self, end: int) -> None:
+        """Makes the first `end` bytes final, and waits until the server has taken them."""
+        await self._client._loop.run_in_executor(None, self._writer.write_back, end)
+
+    async def sync(self, end: int) -> None:
+        """The same, and waits until they are on stable storage."""
+        await self._client._loop.run_in_executor(None, self._writer.sync, end)
+
+    async def publish(self, length: int, modified_ns: int | None = None) -> None:
+        """Makes a title of the first `length` bytes, and waits until it is on stable storage."""
+        await self._client._loop.run_in_executor(None, self._writer.publish, length, modified_ns)
+
+    async def abort(self) -> None:
+        """Drops all bytes, even if they were synced."""
+        await self._client._loop.run_in_executor(None, self._writer.abort)
+
+    def close(self) -> None:
+        """Drops what was not synced, unless it is published."""
+        self._writer.close()
+
+    async def __aenter__(self) -> MemoryWriter:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.close()
