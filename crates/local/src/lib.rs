@@ -17,7 +17,11 @@ mod peer;
 mod budget;
 mod names;
 mod open_upload;
+mod recording_ring;
 mod rings;
+
+#[cfg(any(test, feature = "fuzz-targets"))]
+pub mod fuzz_targets;
 
 mod changes;
 mod growing_memory;

@@ -15,15 +15,11 @@ use tactus_client::protocol::{Replace, Reply};
 use tactus_control::changes::ChangeGuard;
 use tactus_control::recording::{Recorder, Recording};
 use tactus_core::local::layout;
-use tactus_core::local::stream::{
-    BYTES, CLOSED, DURABLE, END, OVERRUNS, StreamEnd, TAKEN, UNDERRUNS, WRITTEN,
-};
+use tactus_core::local::stream::{BYTES, StreamEnd};
 use tactus_core::ports::Waker;
 use tactus_core::stagger::Tick;
 use tactus_core::units::BitRate;
-use tactus_ring::shared::{
-    ByteReader, ByteRingLayout, SharedBytes, SharedMemory, SharedWord, SleepMark, Words,
-};
+use tactus_ring::shared::{SharedMemory, SleepMark, Words};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
@@ -31,6 +27,7 @@ use crate::budget::{MemoryBudget, MemoryShare};
 use crate::changes::{Changes, Publication};
 use crate::doorbell::Doorbell;
 use crate::errno::{EBADF, EINVAL, EIO, EMFILE, ENODATA, EPROTO, EROFS, ETIMEDOUT, Refusal};
+use crate::recording_ring::{RecordingRing, RingContent};
 use crate::rings::{RATES, TICK, claim, room_of};
 
 /// Recordings that a client may have at once.
@@ -109,10 +106,13 @@ impl Recordings {
         let (recording, publication, under_way) = runtime.block_on(begun)?;
         let (sender, client) = oneshot::channel();
         let reason = Arc::<Mutex<Option<Refusal>>>::default();
+        let memory = Arc::clone(&self.context.client) as Arc<dyn SharedMemory>;
         let intake = Intake {
             recording,
             publication,
             ring,
+            client_mark: SleepMark::new(Words::new(memory), layout::CLIENT_ASLEEP),
+            bell: self.context.bell.clone(),
             client: Some(client),
             tick: Duration::from_nanos(tick.span().0),
             cut: Arc::clone(&self.context.cut),
@@ -143,62 +143,7 @@ impl RecordingContext {
         let len = BYTES + room as usize;
         let file = memory::create(len)?;
         let mapping: Arc<dyn SharedMemory> = Arc::new(Mapping::new(file.as_fd(), len)?);
-        let words = Words::new(Arc::clone(&mapping));
-        let word = |at| SharedWord::new(words.clone(), at);
-        let capacity = room as usize;
-        let layout = ByteRingLayout { written: WRITTEN, taken: TAKEN, bytes: BYTES, capacity };
-        let client = Arc::clone(&self.client) as Arc<dyn SharedMemory>;
-        let ring = RecordingRing {
-            positions: ByteReader::new(words.clone(), layout),
-            bytes: SharedBytes::new(mapping, BYTES),
-            capacity: room,
-            closed: word(CLOSED),
-            end: word(END),
-            durable: word(DURABLE),
-            overruns: word(OVERRUNS),
-            underruns: word(UNDERRUNS),
-            client_mark: SleepMark::new(Words::new(client), layout::CLIENT_ASLEEP),
-            bell: self.bell.clone(),
-        };
-        Ok((file, ring))
-    }
-}
-
-/// The server's side of the ring of a recording.
-struct RecordingRing {
-    positions: ByteReader,
-    bytes: SharedBytes,
-    capacity: u64,
-    closed: SharedWord,
-    end: SharedWord,
-    durable: SharedWord,
-    overruns: SharedWord,
-    underruns: SharedWord,
-    /// Set while the client sleeps.
-    client_mark: SleepMark,
-    bell: Doorbell,
-}
-
-impl RecordingRing {
-    /// Looks for bytes. Returns their number.
-    fn look(&mut self) -> Result<u64, Refusal> {
-        let broken = |_| (EPROTO, "the program claims to have written what its ring cannot hold");
-        self.positions.look().map_err(broken).map_err(|(errno, text)| (errno, text.to_owned()))
-    }
-
-    /// Moves the next bytes into `space`. Returns their number.
-    fn take(&mut self, space: &mut [u8]) -> usize {
-        let (at, len) = self.positions.next();
-        let len = len.min(space.len());
-        self.bytes.copy_out(at as u64, &mut space[..len]);
-        self.positions.consume(len as u64);
-        len
-    }
-
-    fn ring(&self) {
-        if self.client_mark.must_ring() {
-            self.bell.wake();
-        }
+        Ok((file, RecordingRing::new(&mapping, room)))
     }
 }
 
@@ -207,6 +152,9 @@ struct Intake {
     recording: Recording,
     publication: Publication,
     ring: RecordingRing,
+    /// Set while the client sleeps.
+    client_mark: SleepMark,
+    bell: Doorbell,
     /// Ends when the client has let the recording go; `None` then.
     client: Option<oneshot::Receiver<()>>,
     /// How often it looks into the ring.
@@ -225,8 +173,8 @@ struct Intake {
 impl Intake {
     async fn run(mut self, reason: Arc<Mutex<Option<Refusal>>>) {
         let taken = self.take_all().await;
-        self.ring.durable.store(self.recording.durable());
-        let Self { recording, publication, ring, cut, _share, _under_way, .. } = self;
+        self.ring.set_durable(self.recording.durable());
+        let Self { recording, publication, ring, client_mark, bell, cut, .. } = self;
         if let Err((EPROTO, text)) = &taken {
             tracing::warn!("a local client is cut off: {text}");
             cut();
@@ -241,44 +189,36 @@ impl Intake {
         let end = result.as_ref().map_or_else(
             |&(errno, _)| StreamEnd::Failed(errno),
             |()| {
-                ring.durable.store(len);
+                ring.set_durable(len);
                 StreamEnd::Complete
             },
         );
         *reason.lock().unwrap_or_else(PoisonError::into_inner) = result.err();
-        ring.end.store(end.encode());
-        ring.ring();
+        ring.end(end);
+        if client_mark.must_ring() {
+            bell.wake();
+        }
     }
 
     /// Takes bytes, turn by turn, until the client has written all of them.
     async fn take_all(&mut self) -> Result<(), Refusal> {
-        // Known from the end on. What a client writes behind its end is not taken.
-        let mut rest = None;
         loop {
-            if rest.is_none() && (self.client.is_none() || self.ring.closed.load() != 0) {
-                rest = Some(self.ring.look()?);
-            }
-            let taken = self.turn(rest.unwrap_or(u64::MAX)).await?;
-            if let Some(rest) = &mut rest {
-                *rest -= taken;
-                if *rest == 0 {
-                    return Ok(());
-                }
+            self.turn().await?;
+            if self.ring.is_over() {
+                return Ok(());
             }
             self.rest().await?;
         }
     }
 
-    /// Takes what is in the ring, as much as the rate and the disk allow, and `most` bytes at most.
-    /// Returns their number.
-    async fn turn(&mut self, most: u64) -> Result<u64, Refusal> {
+    /// Takes what is in the ring, as much as the rate and the disk allow.
+    async fn turn(&mut self) -> Result<(), Refusal> {
         let Self { ring, recording, publication, .. } = self;
-        let there = ring.look()?;
-        if there == ring.capacity {
+        let RingContent { there, wanted, is_full } = ring.look(self.client.is_none())?;
+        if is_full {
             recording.note_overrun();
-            ring.overruns.store(ring.overruns.load() + 1);
+            ring.note_overrun();
         }
-        let wanted = there.min(most);
         let mut taken = 0;
         while taken < wanted {
             let space = recording.space_now();
@@ -300,16 +240,16 @@ impl Intake {
             let text = "the disk was busy for a minute and could not take these bytes";
             return Err((ETIMEDOUT, text.to_owned()));
         }
-        ring.durable.store(recording.durable());
-        if taken > 0 {
-            ring.ring();
+        ring.set_durable(recording.durable());
+        if taken > 0 && self.client_mark.must_ring() {
+            self.bell.wake();
         }
         let was_dry = std::mem::replace(&mut self.is_dry, there == 0 && recording.is_dry());
         if self.is_dry && !was_dry {
             recording.note_underrun();
-            ring.underruns.store(ring.underruns.load() + 1);
+            ring.note_underrun();
         }
-        Ok(taken)
+        Ok(())
     }
 
     /// Waits for the next turn. What was taken is flushed meanwhile.

@@ -24,6 +24,7 @@ pub use tactus_engine::fuzz_targets::rings;
 pub use tactus_http::fuzz_targets::{
     chunked, listing, pace, properties, proxied, range, request, target, times, upload,
 };
+pub use tactus_local::fuzz_targets::recording;
 pub use tactus_media::fuzz_targets::{frames, index, movie, segments, transport_stream};
 pub use tactus_playout::channels::fuzz_targets::{channel, playlist};
 pub use tactus_playout::ingest::fuzz_targets::datagrams;
@@ -56,7 +57,7 @@ const fn of(name: &'static str, run: fn(&[u8]) -> bool, bytes_max: u64, thread: 
 }
 
 /// All entry points. Configurable limits have their defaults.
-pub const TARGETS: [Target; 26] = [
+pub const TARGETS: [Target; 27] = [
     // The request line, its fields, and a body that is skipped.
     of("request", request, 8 * KIB + 32 * KIB + 64 * KIB, Thread::Control),
     of("chunked", chunked, 64 * KIB, Thread::Control),
@@ -91,6 +92,7 @@ pub const TARGETS: [Target; 26] = [
     of("credentials", credentials, HEAD_MAX as u64, Thread::Control),
     // Steps of a program in the memory that it shares; each turn of its server is bounded.
     of("rings", rings, 16 * KIB, Thread::Blocking),
+    of("recording", recording, 16 * KIB, Thread::Blocking),
 ];
 
 /// Runs the entry point of this name and checks its limits: the body of the fuzz targets.

@@ -246,6 +246,11 @@ fn l02_no_ring_of_a_program_crashes_it() {
     run("rings");
 }
 
+#[test]
+fn l02_no_ring_of_a_recording_crashes_it() {
+    run("recording");
+}
+
 /// The worst inputs of the largest size at each entry point stay within the limits of time and
 /// memory.
 #[test]

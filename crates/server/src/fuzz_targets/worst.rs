@@ -260,6 +260,11 @@ fn special(target: &str) -> Vec<(&'static str, Vec<u8>, Part, Vec<u8>)> {
                 of("turns", open, |_| (*b"q\xff").into(), ""),
             ]
         }
+        "recording" => vec![
+            of("bytes one by one", "b\u{7f}", |_| (*b"t\0\x01").into(), ""),
+            of("full turns", "", |_| (*b"b\xfft\xff\xff").into(), ""),
+            of("short pieces", "", |_| (*b"b\xfft\0\xff").into(), ""),
+        ],
         "reports" => {
             let part: Part = |_| vec![0x80, 201, 0, 1, 0, 0, 0, 7];
             let many: Part = |_| vec![0x80, 203, 0, 0];
