@@ -69,6 +69,8 @@ type SetParams =
 type Write = unsafe extern "C" fn(*mut c_void, *const c_void, c_ulong) -> c_long;
 /// `snd_pcm_recover`.
 type Recover = unsafe extern "C" fn(*mut c_void, c_int, c_int) -> c_int;
+/// `snd_pcm_delay`.
+type Delay = unsafe extern "C" fn(*mut c_void, *mut c_long) -> c_int;
 /// `snd_pcm_drain` and `snd_pcm_close`.
 type Finish = unsafe extern "C" fn(*mut c_void) -> c_int;
 /// `snd_strerror`.
@@ -81,6 +83,7 @@ struct Alsa {
     set_params: SetParams,
     write: Write,
     recover: Recover,
+    delay: Delay,
     drain: Finish,
     close: Finish,
     text: Text,
@@ -153,6 +156,15 @@ impl SoundDevice {
         self.check("write", -c_long::from(libc::EIO)).map(|()| underruns)
     }
 
+    /// Frames that were written and are not heard yet. `None` while the device cannot tell: it
+    /// has run empty, or has not begun.
+    pub fn delay(&mut self) -> Option<i64> {
+        let mut frames = 0;
+        // SAFETY: the device is open, and used by this call alone, which writes one number.
+        let told = unsafe { (self.alsa.delay)(self.pcm, &raw mut frames) };
+        (told >= 0).then_some(frames)
+    }
+
     /// Waits until all has been played.
     ///
     /// # Errors
@@ -210,6 +222,7 @@ impl Alsa {
             set_params: function!(c"snd_pcm_set_params", SetParams),
             write: function!(c"snd_pcm_writei", Write),
             recover: function!(c"snd_pcm_recover", Recover),
+            delay: function!(c"snd_pcm_delay", Delay),
             drain: function!(c"snd_pcm_drain", Finish),
             close: function!(c"snd_pcm_close", Finish),
             text: function!(c"snd_strerror", Text),
@@ -236,6 +249,7 @@ mod tests {
         let latency = Nanos::from_millis(100);
         let mut device = SoundDevice::open("null", format, latency).expect("libasound2");
         assert_eq!(device.write(&[0; 6 * 480]), Ok(0));
+        assert!(device.delay().is_none_or(|frames| (0..=480).contains(&frames)));
         assert_eq!(device.drain(), Ok(()));
         let error = SoundDevice::open("no-such-device", format, latency).unwrap_err();
         assert!(error.to_string().contains("\"no-such-device\": open: "), "{error}");

@@ -1,9 +1,12 @@
-//! `tactus play`: plays a title of sound on a sound device of this machine, or writes any title to
+//! `tactus play`: plays a title of sound on sound devices of this machine, or writes any title to
 //! standard output at its rate.
 //!
-//! Promise: the device gets each sample of the title once and in order. What the server sends is
-//! buffered for a second. A device that ran empty is counted, with the cause. From a server on this
-//! machine the title comes at a rate that the server has promised, through shared memory.
+//! Promise: a device gets each sample of the title once and in order; of several devices the others
+//! stay in [`step`] with the first. What the server sends is buffered for a second. A device that
+//! ran empty is counted, with the cause. From a server on this machine the title comes at a rate
+//! that the server has promised, through shared memory.
+
+mod step;
 
 use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
@@ -23,6 +26,7 @@ use tactus_sys::sound_device::{SampleFormat, SoundDevice, SoundError};
 
 use super::client::{self, Url};
 use super::{Failure, console, get};
+use step::DeviceGroup;
 
 /// Plays a WAVE title on a sound device
 #[derive(clap::Args, Debug)]
@@ -30,11 +34,14 @@ use super::{Failure, console, get};
   tactus play http://127.0.0.1:8080/concert.wav
   tactus play http://127.0.0.1:8080/concert.wav --device hw:1 --at 20:00
   tactus play http://127.0.0.1:8080/concert.wav --device 'file:FILE=out.raw,FORMAT=raw'
+  tactus play http://127.0.0.1:8080/concert.wav --device hw:1 --device hw:2
   tactus play /concert.wav                             from a server on this machine
   tactus play /film.ts --device - | ffplay -           any title, at its own rate
 
-DEVICE is a name of ALSA; `aplay -L` lists them. With - the bytes of a title of any kind go to
-standard output. Several of these commands with one --at begin together.
+DEVICE is a name of ALSA; `aplay -L` lists them. Several devices begin together and stay in step
+with the first one, although each has a clock of its own: a sample is left out or repeated where
+they would drift apart. With - the bytes of a title of any kind go to standard output. Several of
+these commands with one --at begin together.
 
 A path instead of a URL is a title of a server on this machine: its bytes come through shared
 memory at a rate that the server has promised. The server needs [local] in its configuration, and
@@ -48,9 +55,9 @@ pub(super) struct Play {
     /// The socket of a server on this machine: [local] path of its configuration
     #[arg(long, value_name = "PATH", default_value = "/run/tactus/local.sock")]
     socket: PathBuf,
-    /// The sound device; - is standard output
+    /// The sound device, several times for several devices; - is standard output
     #[arg(short, long, value_name = "DEVICE", default_value = "default")]
-    device: String,
+    device: Vec<String>,
     /// When it begins, like 20:00 or 2026-11-22T20:00:00Z [default: at once]
     #[arg(long, value_name = "TIME", value_parser = ScheduledTime::parse)]
     at: Option<ScheduledTime>,
@@ -88,6 +95,10 @@ impl Play {
             Some(None) => return Err(Failure::usage("--at has passed; write a later time")),
             begin => begin.flatten(),
         };
+        if self.device.len() > 1 && self.device.iter().any(|device| device == STANDARD_OUTPUT) {
+            let text = "--device - cannot be combined with another device; remove one of them";
+            return Err(Failure::usage(text));
+        }
         if self.title.starts_with('/') { self.play_local(begin) } else { self.play_url(begin) }
     }
 
@@ -99,7 +110,7 @@ impl Play {
         }
         let len = response.len.context("the server does not tell the length of the title")?;
         let mut body = response.body;
-        if self.device == STANDARD_OUTPUT {
+        if self.is_written() {
             return write_out(body, begin);
         }
         let mut head = vec![];
@@ -118,7 +129,7 @@ impl Play {
             format!("cannot connect to a server at {socket}; see [local] in its configuration")
         })?;
         let title = server.open(&self.title).with_context(|| self.title.clone())?;
-        let is_written = self.device == STANDARD_OUTPUT;
+        let is_written = self.is_written();
         if is_written && title.rate().is_some() {
             let stream = self.stream(&server, &title, StreamOptions::default())?;
             return write_out(stream, begin);
@@ -166,9 +177,11 @@ impl Play {
     ) -> Result<(), Failure> {
         let Samples { ref bytes, channels, width, rate } = *samples;
         let format = SampleFormat { channels, width, rate };
-        let mut device =
-            SoundDevice::open(&self.device, format, self.latency).map_err(anyhow::Error::from)?;
+        let open = |name: &String| SoundDevice::open(name, format, self.latency);
+        let devices = self.device.iter().map(open).collect::<Result<Vec<_>, _>>();
         let frame = frame_of(samples);
+        let devices = devices.map_err(anyhow::Error::from)?;
+        let mut group = DeviceGroup::new(devices, frame, rate, PIECES);
         let piece = frame * (rate / PIECES).max(1) as usize;
         let (give, take) = sync_channel(BUFFERED);
         let len = bytes.end - bytes.start;
@@ -177,25 +190,37 @@ impl Play {
             wait_until(begin);
         }
         let begun = Instant::now();
-        let (played, underruns) =
-            play(&take, &mut device, self.latency).map_err(anyhow::Error::from)?;
-        device.drain().map_err(anyhow::Error::from)?;
+        let mut underruns = vec![Underruns::default(); self.device.len()];
+        let played = play(&take, &mut group, &mut underruns, self.latency);
+        let played = played.map_err(anyhow::Error::from)?;
+        group.drain().map_err(anyhow::Error::from)?;
         match reader.join() {
             Ok(read) => read.context("the title ended early")?,
             Err(_) => return Err(anyhow::anyhow!("the reader ended").into()),
         }
         if !self.quiet {
-            let seconds = played as f64 / frame as f64 / f64::from(rate);
-            let Underruns { server, program } = underruns;
-            console::notice(format_args!(
-                "{}: {seconds:.3} s of sound in {:.3} s; the device ran empty {} times: {server} \
-                 because the server was late, {program} because this program was",
-                self.device,
-                begun.elapsed().as_secs_f64(),
-                server + program,
-            ));
+            let (seconds, taken) =
+                (played as f64 / frame as f64 / f64::from(rate), begun.elapsed().as_secs_f64());
+            for (nth, (name, adjusted)) in self.device.iter().zip(group.adjusted()).enumerate() {
+                let Underruns { server, program } = underruns[nth];
+                let step = match nth {
+                    0 => String::new(),
+                    _ => format!("; {adjusted} samples left out or repeated to stay in step"),
+                };
+                console::notice(format_args!(
+                    "{name}: {seconds:.3} s of sound in {taken:.3} s; the device ran empty {} \
+                     times: {server} because the server was late, {program} because this program \
+                     was{step}",
+                    server + program,
+                ));
+            }
         }
         Ok(())
+    }
+
+    /// Whether the title goes to standard output.
+    fn is_written(&self) -> bool {
+        self.device.iter().any(|device| device == STANDARD_OUTPUT)
     }
 }
 
@@ -242,30 +267,33 @@ fn read(mut from: impl Read, piece: usize, give: &SyncSender<Vec<u8>>) -> std::i
     }
 }
 
-/// Writes all pieces to the device. Returns the bytes, and how often it ran empty.
+/// Writes all pieces to the devices, and counts how often each ran empty. Returns the bytes.
 fn play(
     take: &Receiver<Vec<u8>>,
-    device: &mut SoundDevice,
+    group: &mut DeviceGroup<SoundDevice>,
+    underruns: &mut [Underruns],
     latency: Nanos,
-) -> Result<(u64, Underruns), SoundError> {
-    let (mut played, mut underruns) = (0, Underruns::default());
+) -> Result<u64, SoundError> {
+    let mut played = 0;
     loop {
         let mut waited = Duration::ZERO;
         let piece = match take.try_recv() {
             Ok(piece) => piece,
-            Err(TryRecvError::Disconnected) => return Ok((played, underruns)),
+            Err(TryRecvError::Disconnected) => return Ok(played),
             Err(TryRecvError::Empty) => {
                 let begun = Instant::now();
-                let Ok(piece) = take.recv() else { return Ok((played, underruns)) };
+                let Ok(piece) = take.recv() else { return Ok(played) };
                 waited = begun.elapsed();
                 piece
             }
         };
-        let empty = device.write(&piece)?;
-        if waited.as_nanos() >= u128::from(latency.0 / 2) {
-            underruns.server += empty;
-        } else {
-            underruns.program += empty;
+        let is_late = waited.as_nanos() >= u128::from(latency.0 / 2);
+        for (underruns, empty) in underruns.iter_mut().zip(group.write(&piece)?) {
+            if is_late {
+                underruns.server += empty;
+            } else {
+                underruns.program += empty;
+            }
         }
         played += piece.len() as u64;
     }

@@ -57,6 +57,22 @@ fn plays_by_the_local_library(dir: &Path, sent: &[u8]) {
     let (code, bytes, told) = play("/noise.wav", "-", &socket);
     let title = fs::read(dir.join("titles/noise.wav")).expect("the title");
     assert!(code == Some(0) && bytes == title, "{} bytes: {told}", bytes.len());
+    // Two devices get the same samples.
+    let files = ["front", "rear"].map(|name| dir.join(format!("{name}.raw")));
+    let mut both = Command::new(TACTUS);
+    both.args(["play", "/noise.wav", "--socket"]).arg(&socket);
+    for file in &files {
+        both.arg("--device").arg(format!("file:FILE={},FORMAT=raw", file.display()));
+    }
+    let done = both.output().expect("it runs");
+    let told = String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success() && told.contains("in step"), "{told}");
+    for file in files {
+        let played = fs::read(file).expect("what was played");
+        assert!(played.chunks(3).flat_map(|sample| sample.iter().rev()).eq(sent), "{told}");
+    }
+    let done = Command::new(TACTUS).args(["play", "/a.wav", "-d", "-", "-d", "null"]).output();
+    assert_eq!(done.expect("it runs").status.code(), Some(2), "standard output is alone");
     for (title, socket, said) in
         [("/none.wav", &*socket, "no title"), ("/noise.wav", &dir.join("none.sock"), "see [local]")]
     {
