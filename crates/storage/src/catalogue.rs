@@ -194,6 +194,12 @@ impl OpenTitle {
         Ok(self.sent_file.get_or_init(|| opened).as_fd())
     }
 
+    /// Whether its file has no name: the title was deleted or replaced, or it grows and has none
+    /// yet. May block.
+    pub fn is_nameless(&self) -> bool {
+        rustix::fs::fstat(&self.file).is_ok_and(|stat| stat.st_nlink == 0)
+    }
+
     /// Memory of its checksums.
     fn sums_size(&self) -> u64 {
         self.sums.as_ref().map_or(0, |sums| size_of_val(sums.units()) as u64)

@@ -55,6 +55,12 @@ pub struct KeptTitle {
     pub viewers: u32,
 }
 
+impl Title {
+    fn is_unwatched(&self) -> bool {
+        !self.is_kept && self.watchers == 0 && self.pin.is_some_and(|pin| pin.is_complete)
+    }
+}
+
 impl HotTitles {
     /// Whether all of the title is in memory.
     pub(super) fn is_pinned(&self, title: TitleId) -> bool {
@@ -139,6 +145,17 @@ impl HotTitles {
             is_idle && title.pin.is_some_and(|pin| pin.is_complete)
         });
         idle.min_by_key(|(_, title)| (title.watchers > 0, title.used)).map(|(&id, _)| id)
+    }
+
+    /// Whether the title is complete in memory although nobody watches it and it is not kept.
+    pub(super) fn is_unwatched(&self, title: TitleId) -> bool {
+        self.titles.get(&title).is_some_and(Title::is_unwatched)
+    }
+
+    /// The slots of all titles of this kind.
+    pub(super) fn unwatched(&self) -> impl Iterator<Item = u32> {
+        let unwatched = self.titles.values().filter(|title| title.is_unwatched());
+        unwatched.filter_map(|title| title.pin).map(|pin| pin.slot)
     }
 
     /// The number of titles that are complete in memory.

@@ -61,6 +61,15 @@ impl Broker {
         self.shared.table().release_kept(title);
     }
 
+    /// Gives up hot titles without viewers whose files were deleted or replaced: no request finds
+    /// them again, and an open file keeps its space on the disk. May block.
+    pub fn forget_deleted(&self) {
+        let unwatched = self.shared.table().unwatched();
+        for title in unwatched.iter().filter(|title| title.is_nameless()) {
+            self.shared.table().forget_unwatched(title.id);
+        }
+    }
+
     /// A title, if it is kept.
     pub fn kept(&self, title: TitleId) -> Option<KeptTitle> {
         self.shared.table().hot_titles.kept(title)
@@ -90,6 +99,17 @@ impl StreamTable {
         }
         self.hot_titles.set_kept(title.id, true);
         Ok(())
+    }
+
+    fn unwatched(&self) -> Vec<Arc<OpenTitle>> {
+        let slots = self.hot_titles.unwatched().map(|slot| &self.slots[slot as usize]);
+        slots.filter_map(|slot| Some(Arc::clone(&slot.title.as_ref()?.title))).collect()
+    }
+
+    fn forget_unwatched(&mut self, title: TitleId) {
+        if self.hot_titles.is_unwatched(title) {
+            self.give_up(title);
+        }
     }
 
     fn release_kept(&mut self, title: TitleId) {

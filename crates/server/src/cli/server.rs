@@ -388,7 +388,7 @@ fn start_error(error: std::io::Error, config: &Config) -> anyhow::Error {
 }
 
 /// How long a deleted title may still occupy space that is no longer visible.
-const FORGET_EVERY: Duration = Duration::from_secs(3);
+const FORGET_EVERY: Duration = Duration::from_secs(1);
 
 async fn forget_changed(catalogue: Arc<Catalogue>, broker: Broker) {
     loop {
@@ -396,6 +396,7 @@ async fn forget_changed(catalogue: Arc<Catalogue>, broker: Broker) {
         let (catalogue, broker) = (Arc::clone(&catalogue), broker.clone());
         let forget = move || {
             catalogue.forget_changed();
+            broker.forget_deleted();
             broker.forget_bad_ranges(|place| catalogue::is_version(&place.file, &place.etag));
         };
         // On a disk that hangs the task waits, and is not started again.

@@ -86,6 +86,34 @@ async fn a_title_that_is_watched_and_released_stays_until_its_memory_is_needed()
 }
 
 #[tokio::test]
+async fn a_hot_title_that_is_deleted_is_given_up_when_its_viewers_have_left() {
+    let mut fixture = Fixture::new(1000);
+    let (first, second, pin) = fixture.pin_title();
+    drop(first);
+    std::fs::remove_file(fixture.dir.path().join("a.ts")).expect("a title");
+    fixture.broker.forget_deleted();
+    assert_eq!(fixture.broker.pinned_titles(), 1, "it has a viewer");
+    drop(second);
+    fixture.broker.forget_deleted();
+    assert_eq!(fixture.commands.pop(), Some(Command::Stop(pin)));
+    assert_eq!((fixture.broker.pinned_titles(), fixture.used(Resource::Arena)), (0, 0));
+}
+
+#[tokio::test]
+async fn a_hot_title_that_is_there_stays_without_viewers() {
+    let mut fixture = Fixture::new(1000);
+    let (first, second, _) = fixture.pin_title();
+    drop((first, second));
+    fixture.broker.forget_deleted();
+    assert_eq!(fixture.broker.pinned_titles(), 1);
+    // As long as it is kept, who keeps it finds out that it is gone.
+    fixture.broker.keep(&fixture.title).expect("it is in memory");
+    std::fs::remove_file(fixture.dir.path().join("a.ts")).expect("a title");
+    fixture.broker.forget_deleted();
+    assert!(fixture.broker.kept(fixture.title.id).is_some());
+}
+
+#[tokio::test]
 async fn a_kept_title_that_cannot_be_read_gives_its_memory_back() {
     let mut fixture = Fixture::new(10);
     fixture.broker.keep(&fixture.title).expect("room");

@@ -1,6 +1,6 @@
 //! Programs that write titles and change names: what every other door sees of it, and when.
 
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::process::{Command, Stdio};
 
 use tactus_client::protocol::Change;
@@ -9,6 +9,7 @@ use tactus_testkit::small_disk::SmallDisk;
 
 use super::*;
 
+mod deleted;
 mod recordings;
 
 pub(super) const TOKEN: &str = "a-token-of-more-than-16-characters";
@@ -105,10 +106,14 @@ impl Site {
         let names = names.into_iter().flatten().flatten().flatten();
         let mut left: Vec<_> = names.map(|entry| entry.path().display().to_string()).collect();
         let proc = Path::new("/proc").join(self.process.0.id().to_string()).join("fd");
-        let links = fs::read_dir(proc).expect("its descriptors").flatten();
-        let links = links.filter_map(|fd| fs::read_link(fd.path()).ok());
+        let open = fs::read_dir(proc).expect("its descriptors").flatten();
+        // The link alone does not tell: a title that was opened before it had its name keeps the
+        // place of that time there.
+        let has_no_name = |fd: &Path| fs::metadata(fd).is_ok_and(|facts| facts.nlink() == 0);
+        let open = open.map(|fd| fd.path()).filter(|fd| has_no_name(fd));
+        let links = open.filter_map(|fd| fs::read_link(fd).ok());
         let links = links.map(|link| link.display().to_string());
-        left.extend(links.filter(|link| link.contains("/titles/") && link.contains("(deleted)")));
+        left.extend(links.filter(|link| link.contains("/titles/")));
         left.retain(|name| !self.own.contains(name));
         left
     }

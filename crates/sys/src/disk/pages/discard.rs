@@ -13,7 +13,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use tactus_core::units::{Bytes, Nanos, SECOND};
+use tactus_core::units::{Bytes, Nanos};
 use tactus_ring::spsc::{Consumer, Producer, ring};
 
 use crate::clock;
@@ -49,6 +49,7 @@ impl Discarder {
             given,
             kept: (0..places).map(|_| None).collect(),
             block,
+            next: 0,
             free_min,
             sleeper,
             stop: Arc::clone(&stop),
@@ -87,6 +88,8 @@ struct DiscardThread {
     given: Consumer<PlaceEvent>,
     kept: Box<[Option<FilePages>]>,
     block: u32,
+    /// The place whose file is looked at next.
+    next: usize,
     free_min: Bytes,
     sleeper: Sleeper,
     stop: Arc<AtomicBool>,
@@ -94,13 +97,9 @@ struct DiscardThread {
 
 impl DiscardThread {
     fn run(mut self) {
-        let mut checked = clock::now();
         while !self.stop.load(Ordering::Relaxed) {
             self.take_notes();
-            if clock::now().since(checked) >= CHECK {
-                self.let_go_of_deleted();
-                checked = clock::now();
-            }
+            self.let_go_of_deleted();
             self.sleeper.wait_until(Some(clock::now() + LOOK));
         }
     }
@@ -124,10 +123,14 @@ impl DiscardThread {
         }
     }
 
+    /// Lets go of the deleted files among the next places: all places have their turn in a second,
+    /// unless they are very many.
     fn let_go_of_deleted(&mut self) {
-        for kept in &mut self.kept {
-            let of = |kept: &FilePages| rustix::fs::fstat(&kept.file);
-            kept.take_if(|kept| of(kept).is_ok_and(|facts| facts.st_nlink == 0));
+        for _ in 0..self.kept.len().div_ceil(LOOKS_OF_ROUND).min(LOOKED_AT_MAX) {
+            self.kept[self.next].take_if(|kept| {
+                rustix::fs::fstat(&kept.file).is_ok_and(|facts| facts.st_nlink == 0)
+            });
+            self.next = (self.next + 1) % self.kept.len();
         }
     }
 }
@@ -150,5 +153,7 @@ pub(super) fn discard(file: RawFd, from: u64, to: u64) {
 pub(super) const FOLIO_MAX: u64 = 2 << 20;
 /// How often it looks.
 const LOOK: Nanos = Nanos::from_millis(250);
-/// How often it asks whether files have been deleted.
-const CHECK: Nanos = SECOND.times(5);
+/// Looks in which it has asked of the file of each place whether it was deleted: a second.
+const LOOKS_OF_ROUND: usize = 4;
+/// Files that it asks about in one look: about a millisecond of CPU time.
+const LOOKED_AT_MAX: usize = 4096;
