@@ -1,9 +1,10 @@
-//! The thread that begins paced reads at their times.
+//! The thread that begins and ends paced reads at their times.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 use std::io;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::num::NonZeroU64;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
 
 /// What is to be done at a time.
@@ -12,6 +13,10 @@ type Work = Box<dyn FnOnce() + Send>;
 /// The thread's end. Clones share it; it ends with the last of them.
 #[derive(Clone)]
 pub(crate) struct Pacer(Arc<Handle>);
+
+/// A way to the thread that does not keep it: for work that waits at the thread itself.
+#[derive(Clone)]
+pub(crate) struct WeakPacer(Weak<Handle>);
 
 struct Handle(Arc<Shared>);
 
@@ -39,8 +44,17 @@ impl Pacer {
     pub(crate) fn start() -> io::Result<Self> {
         let shared = Arc::new(Shared { queue: Mutex::default(), changed: Condvar::new() });
         let own = Arc::clone(&shared);
-        std::thread::Builder::new().name("tactus-pacer".to_owned()).spawn(move || own.run())?;
+        let run = move || {
+            hurry();
+            own.run();
+        };
+        std::thread::Builder::new().name("tactus-pacer".to_owned()).spawn(run)?;
         Ok(Self(Arc::new(Handle(shared))))
+    }
+
+    /// A way to the thread that does not keep it.
+    pub(crate) fn downgrade(&self) -> WeakPacer {
+        WeakPacer(Arc::downgrade(&self.0))
     }
 
     /// Does `work` at `due`, on the pacer's thread: it must not wait.
@@ -54,6 +68,29 @@ impl Pacer {
         shared.changed.notify_one();
     }
 }
+
+impl WeakPacer {
+    /// As [`Pacer::at`]; drops `work` if the thread has ended.
+    pub(crate) fn at(&self, due: Instant, work: Work) {
+        if let Some(handle) = self.0.upgrade() {
+            Pacer(handle).at(due, work);
+        }
+    }
+}
+
+/// Has the calling thread run before all other ordinary ones, and wake up without slack. Without
+/// the right to it, work is later by the time that other programs have the processor.
+fn hurry() {
+    let own = rustix::thread::gettid();
+    if let Err(error) = rustix::process::setpriority_process(Some(own), FIRST) {
+        tracing::debug!("paced reads have an ordinary priority: {error}");
+    }
+    // Never refused: it is the thread's own.
+    rustix::thread::set_current_timer_slack(NonZeroU64::new(1)).ok();
+}
+
+/// The highest priority of an ordinary thread (nice).
+const FIRST: i32 = -20;
 
 impl Drop for Handle {
     fn drop(&mut self) {
@@ -127,5 +164,20 @@ mod tests {
         }
         let order: Vec<_> = (0..4).map(|_| done.recv().unwrap()).collect();
         assert_eq!(order, [10, 10, 20, 30].map(|after| (after, true)));
+    }
+
+    #[test]
+    fn what_is_not_due_at_the_end_is_dropped() {
+        let pacer = Pacer::start().unwrap();
+        let weak = pacer.downgrade();
+        let (sender, done) = channel::<()>();
+        let later = Instant::now() + Duration::from_secs(3600);
+        for _ in 0..2 {
+            let (weak, sender) = (weak.clone(), sender.clone());
+            pacer.at(later, Box::new(move || weak.at(later, Box::new(move || drop(sender)))));
+        }
+        drop(pacer);
+        weak.at(Instant::now(), Box::new(move || sender.send(()).unwrap()));
+        assert!(done.recv().is_err(), "nothing is done, and nothing is left");
     }
 }

@@ -5,6 +5,7 @@
 //! the turn; the host's own cache below the disk may.
 
 use std::fs::{self, File};
+use std::hint::black_box;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -14,14 +15,15 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use rustix::fs::{Advice, OFlags, fadvise};
 use serde_json::json;
-use tactus_client::{Client, Title};
+use tactus_client::{Client, Error};
 use tactus_core::units::{KIB, MIB};
 
 use super::local_server::{self, LocalServer};
 use super::say;
-use crate::interrupt;
+use crate::aligned::Aligned;
 use crate::random::Random;
 use crate::report::{Report, Table, Verdict, spread};
+use crate::{interrupt, priority};
 
 /// What the command line says.
 #[derive(Clone, Debug, clap::Args)]
@@ -49,10 +51,21 @@ const SERVER_CORE: usize = 1;
 const TITLE: u64 = 512 * MIB;
 /// Bytes of one read.
 const READ: usize = MIB as usize;
-/// The part that is read at random places, so that it is in memory on all ways.
+/// The title that is read at random places, in memory on all ways.
 const PART: u64 = 32 * MIB;
 /// How long one way reads at random places in a round.
 const SPAN: Duration = Duration::from_millis(500);
+/// The ways to read at random places.
+const PLACED: [&str; 4] =
+    ["client, by a copy", "client, in place", "client, mapped", "mount, by the server"];
+/// Where three of them are in this list.
+const COPIED: usize = 0;
+const MAPPED: usize = 2;
+const MOUNTED: usize = 3;
+/// A line of the caches, in bytes.
+const LINE: usize = 64;
+/// The core of the reader at a pace, and its SCHED_FIFO priority.
+const READER: (usize, u32) = (0, 10);
 
 /// Runs it.
 pub(super) fn run(options: &Options) -> Result<()> {
@@ -62,9 +75,11 @@ pub(super) fn run(options: &Options) -> Result<()> {
     let sound = Sound::lay(server.title.with_file_name("sound.wav"), options.paced)?;
     let mount = |extra: &[&str]| Mounted::start(&server.socket, options, extra);
     let (kernel, own) = (mount(&[])?, mount(&["--no-passthrough"])?);
+    let part = lay_part(&server.title.with_file_name("part.bin"))?;
     let name = server.title.file_name().and_then(|name| name.to_str()).context("a name")?;
     let client = Client::connect(&server.socket)?;
-    let title = client.open(&format!("/{name}"))?;
+    let title = client.open(&format!("/{part}"))?;
+    let map = title.map()?;
     let ways = [
         ("file system", server.title.clone(), vec![]),
         ("mount, passthrough", kernel.path(name), vec![kernel.id()]),
@@ -72,7 +87,7 @@ pub(super) fn run(options: &Options) -> Result<()> {
     ];
 
     let mut samples: Vec<[Sequential; 3]> = vec![];
-    let mut random: Vec<[Rate; 2]> = vec![];
+    let mut random: Vec<[RandomReads; 4]> = vec![];
     for round in 1..=options.rounds {
         say(&format!("round {round} of {}", options.rounds));
         let mut row = [Sequential::default(); 3];
@@ -86,35 +101,66 @@ pub(super) fn run(options: &Options) -> Result<()> {
         }
         samples.push(row);
         let direct = OFlags::DIRECT.bits() as i32;
-        let file = File::options().read(true).custom_flags(direct).open(own.path(name))?;
-        let by_client = at_random(&[server.id()], |into, at| read_title(&title, into, at))?;
-        let by_mount =
-            at_random(&[own.id(), server.id()], |into, at| Ok(file.read_exact_at(into, at)?))?;
-        random.push([by_client, by_mount]);
+        let file = File::options().read(true).custom_flags(direct).open(own.path(part))?;
+        // O_DIRECT wants memory that begins at a page.
+        let mut memory = [(); 2].map(|()| Aligned::new(READ));
+        let [of_copy, of_mount] = &mut memory;
+        let served = [server.id()];
+        random.push([
+            RandomReads::measure(&served, |at, len, take| {
+                let into = &mut of_copy.bytes()[..len];
+                ensure!(title.read_at(at, into)? == len, "all bytes");
+                take(into);
+                Ok(())
+            })?,
+            RandomReads::measure(&served, |at, len, take| {
+                let in_place = |_, piece: &[u8]| {
+                    take(piece);
+                    Ok::<_, Error>(())
+                };
+                ensure!(title.read_pieces(at, len, in_place)? == len, "all bytes");
+                Ok(())
+            })?,
+            RandomReads::measure(&served, |at, len, take| {
+                take(&map[at as usize..at as usize + len]);
+                Ok(())
+            })?,
+            RandomReads::measure(&[own.id(), server.id()], |at, len, take| {
+                let into = &mut of_mount.bytes()[..len];
+                file.read_exact_at(into, at)?;
+                take(into);
+                Ok(())
+            })?,
+        ]);
     }
     drop((kernel, own));
-    let errors = paced(&mount(&["--paced"])?.path("sound.wav"), &sound)?;
+    let paced = Paced::read(&mount(&["--paced"])?.path("sound.wav"), &sound)?;
+    report.settings.push(("reader at a pace".into(), paced.reader.clone()));
     for (row, rates) in samples.iter().zip(&random) {
         let rows = ways.iter().zip(row).map(|((way, ..), one)| {
             json!({ "way": way, "cold_mib_s": one.cold, "hot_mib_s": one.hot, "cpu_s_gb": one.cpu })
         });
         report.runs.extend(rows);
-        let [client, mount] = rates;
-        report.runs.push(json!({
-            "client_4k_s": client.reads, "mount_4k_s": mount.reads,
-            "client_cpu_s_gb": client.cpu, "mount_cpu_s_gb": mount.cpu,
-        }));
+        let rows = PLACED.iter().zip(rates).map(|(way, placed)| {
+            let RandomReads { reads, cpu, looked } = placed;
+            json!({ "way": way, "reads_4k_s": reads, "cpu_s_gb": cpu, "looked_cpu_s_gb": looked })
+        });
+        report.runs.extend(rows);
     }
     let names = ways.map(|(way, ..)| way);
-    summarise(&names, &samples, &random, &errors, &mut report);
+    summarise(&names, &samples, &random, &paced, &mut report);
     report.method.push(format!(
         "A title of {} MiB is read from its beginning to its end by reads of 1 MiB, hot and cold, \
          in turns. CPU is the run time of the program's thread, of the mount and of the server. \
-         At random places of {} MiB in memory the client and a mount without passthrough read 4 \
-         KiB, and for CPU per byte 1 MiB; the mount's file is open with O_DIRECT, as pages of the \
-         kernel would answer instead. The paced read is of a WAVE file of 9.2 Mbit/s, by reads of \
-         16 KiB; the error is that of the bytes in each second behind the burst, between two \
-         reads.",
+         At random places of a title of {} MiB in memory the client and a mount without \
+         passthrough read 4 KiB, and for CPU per byte 1 MiB: by a copy (read_at), in place \
+         (read_pieces: out of the shared data), out of the mapped title (map), and by the mount, \
+         whose file is open with O_DIRECT, as pages of the kernel would answer instead. Looked at \
+         means that the program then reads one byte of each cache line, on all ways alike. The \
+         paced read is of a WAVE file of 9.2 Mbit/s, by reads of 16 KiB. Its error is that of the \
+         rate between the ends of two reads: the bytes between them, divided by the exact time, \
+         for the first end of a read a second later. Nothing is rounded to whole reads by that. \
+         The second of the burst and half a second more are left out.",
         TITLE / MIB,
         PART / MIB
     ));
@@ -130,11 +176,67 @@ struct Sequential {
     cpu: f64,
 }
 
-/// Reads at random places: 4 KiB reads a second, and CPU time for 10^9 bytes of 1 MiB reads.
+/// One way to read at random places in one round: reads of 4 KiB a second, and seconds of CPU time
+/// for 10^9 bytes by reads of 1 MiB.
 #[derive(Clone, Copy)]
-struct Rate {
+struct RandomReads {
     reads: f64,
     cpu: f64,
+    /// The same if the program looks at each cache line.
+    looked: f64,
+}
+
+impl RandomReads {
+    /// Measures the way `read`, which passes the bytes at a place, so many of them, to a function,
+    /// in one or more pieces.
+    fn measure(
+        processes: &[u32],
+        mut read: impl FnMut(u64, usize, &mut dyn FnMut(&[u8])) -> Result<()>,
+    ) -> Result<Self> {
+        let mut span = |size: u64, looks: bool| -> Result<(f64, f64)> {
+            let (mut random, mut sum) = (Random::new(7), 0_u64);
+            let mut one = |at: u64| -> Result<()> {
+                let mut first = None;
+                read(at, size as usize, &mut |piece| {
+                    first.get_or_insert(piece[0]);
+                    if looks {
+                        sum += look(piece);
+                    }
+                })?;
+                ensure!(first == Some(byte(at)), "these are not the bytes of the title");
+                Ok(())
+            };
+            for at in (0..PART).step_by(size as usize) {
+                one(at)?;
+            }
+            let before = cpu(processes)?;
+            let begun = Instant::now();
+            let mut reads = 0_u64;
+            while begun.elapsed() < SPAN {
+                one(random.next() % (PART / size) * size)?;
+                reads += 1;
+            }
+            let seconds = begun.elapsed().as_secs_f64();
+            let cpu = (cpu(processes)? - before) as f64 / (reads * size) as f64;
+            black_box(sum);
+            Ok((reads as f64 / seconds, cpu))
+        };
+        let (reads, _) = span(4 * KIB, false)?;
+        let (_, cpu) = span(MIB, false)?;
+        let (_, looked) = span(MIB, true)?;
+        Ok(Self { reads, cpu, looked })
+    }
+}
+
+/// Reads one byte of each cache line. Returns their sum.
+fn look(bytes: &[u8]) -> u64 {
+    bytes.chunks(LINE).map(|line| u64::from(line[0])).sum()
+}
+
+/// Lays the title down that is read at random places. Returns its name.
+fn lay_part(path: &Path) -> Result<&'static str> {
+    fs::write(path, (0..PART).map(byte).collect::<Vec<_>>())?;
+    Ok("part.bin")
 }
 
 /// Drops the pages of a file.
@@ -170,40 +272,6 @@ fn byte(at: u64) -> u8 {
     (at ^ at >> 8 ^ at >> 16) as u8
 }
 
-fn read_title(title: &Title, into: &mut [u8], at: u64) -> Result<()> {
-    ensure!(title.read_at(at, into)? == into.len(), "all bytes");
-    Ok(())
-}
-
-fn at_random(
-    processes: &[u32],
-    mut read: impl FnMut(&mut [u8], u64) -> Result<()>,
-) -> Result<Rate> {
-    let mut random = Random::new(7);
-    let mut span = |size: u64| -> Result<(f64, f64)> {
-        // O_DIRECT wants memory that begins at a page.
-        let mut memory = crate::aligned::Aligned::new(size as usize);
-        let into = memory.bytes();
-        for at in (0..PART).step_by(size as usize) {
-            read(into, at)?;
-        }
-        let before = cpu(processes)?;
-        let begun = Instant::now();
-        let mut reads = 0_u64;
-        while begun.elapsed() < SPAN {
-            let at = random.next() % (PART / size) * size;
-            read(into, at)?;
-            ensure!(into[0] == byte(at), "these are not the bytes of the title");
-            reads += 1;
-        }
-        let cpu = (cpu(processes)? - before) as f64 / (reads * size) as f64;
-        Ok((reads as f64 / begun.elapsed().as_secs_f64(), cpu))
-    };
-    let (reads, _) = span(4 * KIB)?;
-    let (_, cpu) = span(MIB)?;
-    Ok(Rate { reads, cpu })
-}
-
 /// Run time of this thread and of all threads of the processes, in nanoseconds.
 fn cpu(processes: &[u32]) -> Result<u64> {
     let ran = |text: &str| text.split_whitespace().next().and_then(|ran| ran.parse().ok());
@@ -218,40 +286,74 @@ fn cpu(processes: &[u32]) -> Result<u64> {
     Ok(sum)
 }
 
-/// The errors of the rate over each second, as shares.
-fn paced(path: &Path, sound: &Sound) -> Result<Vec<f64>> {
+/// A read at a pace: the errors of its rate, as shares.
+struct Paced {
+    /// Over one second after the other.
+    seconds: Vec<f64>,
+    /// Over the second behind each read.
+    any: Vec<f64>,
+    /// Over all of it.
+    whole: f64,
+    /// With which right to the processor it was read.
+    reader: String,
+}
+
+impl Paced {
+    /// Reads a file, with a reader whose own delays are short.
+    fn read(path: &Path, sound: &Sound) -> Result<Self> {
+        let read = || {
+            let (core, fifo) = READER;
+            let reader = match priority::pin(core).and_then(|()| priority::fifo(fifo)) {
+                Ok(()) => format!("SCHED_FIFO on core {core}"),
+                Err(refused) => format!("ordinary: {refused:#}"),
+            };
+            Ok::<_, anyhow::Error>((ends_of_reads(path)?, reader))
+        };
+        let thread = std::thread::scope(|scope| scope.spawn(read).join());
+        let (ends, reader) = thread.map_err(|_| anyhow::anyhow!("the reader has failed"))??;
+        let error = |&(from, before): &End, &(to, after): &End| {
+            (after - before) as f64 / (to - from) / sound.rate - 1.0
+        };
+        // A second comes at once; half a second more until the clock alone decides.
+        let ends: Vec<End> = ends.into_iter().skip_while(|&(at, _)| at < 0.5).collect();
+        let behind = |from: usize| {
+            let to = ends[from..].iter().position(|end| end.0 - ends[from].0 >= 1.0)?;
+            Some((from + to, error(&ends[from], &ends[from + to]).abs()))
+        };
+        let next = |&(at, _): &(usize, f64)| behind(at);
+        let seconds: Vec<f64> =
+            std::iter::successors(behind(0), next).map(|(_, error)| error).collect();
+        let any = (0..ends.len()).map_while(behind).map(|(_, error)| error).collect();
+        ensure!(seconds.len() >= 2, "the paced read was too short");
+        let whole = error(&ends[0], &ends[ends.len() - 1]).abs();
+        Ok(Self { seconds, any, whole, reader })
+    }
+}
+
+/// When a read has ended, in seconds, and the bytes by then.
+type End = (f64, u64);
+
+/// Reads a file to its end.
+fn ends_of_reads(path: &Path) -> Result<Vec<End>> {
     let mut file = File::open(path)?;
     let mut into = vec![0; 16 << 10];
     let begun = Instant::now();
-    let mut seen: Vec<(f64, u64)> = vec![];
-    let mut bytes = 0;
+    let (mut ends, mut bytes) = (vec![], 0);
     loop {
         let got = file.read(&mut into)?;
         if got == 0 {
-            break;
+            return Ok(ends);
         }
         bytes += got as u64;
-        seen.push((begun.elapsed().as_secs_f64(), bytes));
+        ends.push((begun.elapsed().as_secs_f64(), bytes));
     }
-    // A second comes at once; half a second more until the clock alone decides.
-    let mut errors = vec![];
-    let mut paced = seen.iter().copied().skip_while(|&(at, _)| at < 0.5);
-    let (mut from, mut before) = paced.next().context("a paced read")?;
-    for (to, after) in paced {
-        if to - from >= 1.0 {
-            errors.push(((after - before) as f64 / (to - from) / sound.rate - 1.0).abs());
-            (from, before) = (to, after);
-        }
-    }
-    ensure!(errors.len() >= 2, "the paced read took {:?}", begun.elapsed());
-    Ok(errors)
 }
 
 fn summarise(
     ways: &[&str; 3],
     samples: &[[Sequential; 3]],
-    random: &[[Rate; 2]],
-    errors: &[f64],
+    random: &[[RandomReads; 4]],
+    paced: &Paced,
     report: &mut Report,
 ) {
     let column = |way: usize, figure: fn(&Sequential) -> f64| -> Vec<f64> {
@@ -268,9 +370,31 @@ fn summarise(
     let against = |figure: fn(&Sequential) -> f64| -> Vec<f64> {
         samples.iter().map(|row| figure(&row[1]) / figure(&row[0])).collect()
     };
-    let rates: Vec<f64> = random.iter().map(|[client, mount]| client.reads / mount.reads).collect();
-    let costs: Vec<f64> = random.iter().map(|[client, mount]| mount.cpu / client.cpu).collect();
-    let worst = errors.iter().copied().fold(0.0, f64::max) * 100.0;
+    let head = ["way", "4 KiB reads a second", "CPU s/GB at 1 MiB", "the same, looked at"];
+    let mut table = Table::new("at random places of a title in memory", &head);
+    for (way, name) in PLACED.iter().enumerate() {
+        let figures: [fn(&RandomReads) -> f64; 3] =
+            [|one| one.reads, |one| one.cpu, |one| one.looked];
+        let values = figures.map(|figure| random.iter().map(|row| figure(&row[way])).collect());
+        let cells = values.iter().map(|values: &Vec<f64>| spread(values));
+        table.row([(*name).to_owned()].into_iter().chain(cells).collect());
+    }
+    report.tables.push(table);
+    let head = ["a paced read, error of its rate", "median, %", "largest, %"];
+    let mut table = Table::new("a paced read", &head);
+    for (name, errors) in
+        [("one second after the other", &paced.seconds), ("any second", &paced.any)]
+    {
+        let cells = [median(errors), largest(errors)].map(|error| format!("{:.4}", error * 100.0));
+        table.row([name.to_owned()].into_iter().chain(cells).collect());
+    }
+    let whole = format!("{:.4}", paced.whole * 100.0);
+    table.row(vec!["all of it".to_owned(), whole, String::new()]);
+    report.tables.push(table);
+    let rates: Vec<f64> = random.iter().map(|row| row[COPIED].reads / row[MOUNTED].reads).collect();
+    let costs: Vec<f64> =
+        random.iter().map(|row| row[MOUNTED].looked / row[MAPPED].looked).collect();
+    let worst = largest(&paced.seconds) * 100.0;
     let all = [
         (
             "sequential read of the mount against the file system, cold",
@@ -281,12 +405,28 @@ fn summarise(
         ),
         ("the same, hot", against(|one| one.hot), 0.9, 0.97, false),
         ("4 KiB reads a second, client against the mount by the server", rates, 10.0, 10.0, false),
-        ("CPU s/GB at 1 MiB, the mount by the server against the client", costs, 5.0, 5.0, false),
+        (
+            "CPU s/GB at 1 MiB, looked at, the mount by the server against the mapped title",
+            costs,
+            5.0,
+            5.0,
+            false,
+        ),
         ("paced read: largest error of the rate over a second, %", vec![worst], 0.1, 0.1, true),
     ];
     for (figure, measured, must, push, is_most) in all {
         report.verdicts.push(Verdict::of(figure, &measured, (must, push), is_most));
     }
+}
+
+fn largest(errors: &[f64]) -> f64 {
+    errors.iter().copied().fold(0.0, f64::max)
+}
+
+fn median(errors: &[f64]) -> f64 {
+    let mut sorted = errors.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted[sorted.len() / 2]
 }
 
 /// A WAVE file: eight channels of 24 bits at 48 kHz.

@@ -7,6 +7,7 @@
 
 mod peer;
 mod socket_server;
+mod streams;
 mod timed;
 mod ways;
 
@@ -99,6 +100,13 @@ pub(super) fn run(options: &Options) -> Result<()> {
         rounds.push(timed::measure(&served.socket, &served.title, &mut random)?);
     }
     timed::summarise(&rounds, &mut report);
+    let mut rounds = vec![];
+    for round in 1..=options.rounds {
+        say(&format!("streams, round {round} of {}", options.rounds));
+        interrupt::check()?;
+        rounds.push(streams::measure(&served.socket, &served.title, process)?);
+    }
+    streams::summarise(&rounds, &mut report);
     report.method.push(
         "A way reads at random multiples of the size out of a title of 64 MiB, all of it in \
          memory, one request after the other, and reads the first and the last byte of each \
