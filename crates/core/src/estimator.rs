@@ -48,6 +48,18 @@ pub struct BusySpan {
     pub is_direct: bool,
 }
 
+/// The reads that a cycle has left over: by the model, an eighth of a cycle or more.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Leftover {
+    /// Less: the disk keeps up.
+    #[default]
+    Nothing,
+    /// Reads of streams that are deferred, or of new ones.
+    Deferred,
+    /// Reads that running streams wait for: the disk has fallen behind.
+    Promised,
+}
+
 /// What is known about a disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Estimate {
@@ -55,6 +67,8 @@ pub struct Estimate {
     pub ratio: Ratio,
     /// The ratio of the last cycle alone, if the disk was busy and fell behind in it.
     pub pressure: Option<Ratio>,
+    /// What the last cycle has left over.
+    pub leftover: Leftover,
     /// How much evidence there is, in thousandths.
     pub confidence: u32,
     /// Windows with deep evidence so far.
@@ -150,7 +164,13 @@ impl Estimator {
             window_end: MonoTime(0),
             cycle_sums: Sums::default(),
             widest: 1,
-            estimate: Estimate { ratio: Ratio::ONE, pressure: None, confidence: 0, samples: 0 },
+            estimate: Estimate {
+                ratio: Ratio::ONE,
+                pressure: None,
+                leftover: Leftover::Nothing,
+                confidence: 0,
+                samples: 0,
+            },
         };
         new.estimate.confidence = new.confidence();
         new
@@ -193,12 +213,18 @@ impl Estimator {
         }
     }
 
-    /// Ends a cycle, and a window if it is over. `backlog` is the time by the model of reads that
-    /// streams wait for, and that have not been begun.
-    pub fn end_cycle(&mut self, now: MonoTime, backlog: Nanos) {
+    /// Ends a cycle, and a window if it is over. `promised` is the time by the model of reads that
+    /// running streams wait for and that have not been begun; `all` is that of all streams' reads.
+    pub fn end_cycle(&mut self, now: MonoTime, promised: Nanos, all: Nanos) {
         let sums = core::mem::take(&mut self.cycle_sums);
         let is_busy = sums.busy.0 >= self.cycle.0 / 4;
-        let is_behind = backlog.0 >= self.cycle.0 / BEHIND;
+        let is_much = |time: Nanos| time.0 >= self.cycle.0 / BEHIND;
+        self.estimate.leftover = match (is_much(promised), is_much(all)) {
+            (true, _) => Leftover::Promised,
+            (false, true) => Leftover::Deferred,
+            (false, false) => Leftover::Nothing,
+        };
+        let is_behind = self.estimate.leftover == Leftover::Promised;
         self.estimate.pressure = (is_busy && is_behind).then(|| sums.ratio());
         if now >= self.window_end {
             self.window_end = now + Nanos(WINDOW.0.max(self.cycle.0));

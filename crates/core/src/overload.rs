@@ -1,11 +1,12 @@
 //! Overload: which streams suffer when a disk does not keep up with what was promised.
 //!
 //! Promise: the newest do, and as few as possible. Their reads come after those of all others, so
-//! the others stay on time. They are ended if that lasts, and come back if it does not. This module
-//! knows neither slots nor commands.
+//! the others stay on time. They are ended if that lasts, and come back if it does not. A disk that
+//! does all reads in time defers and ends nobody, however slow it has become: streams that share
+//! titles need less than was promised to each. This module knows neither slots nor commands.
 
 use crate::disk_model::Ratio;
-use crate::estimator::Estimate;
+use crate::estimator::{Estimate, Leftover};
 use crate::units::{MonoTime, Nanos, SECOND};
 
 /// What is promised on one disk.
@@ -63,7 +64,7 @@ pub struct Overload {
 }
 
 /// A disk that keeps up again must do so for this long, and for a cycle: longer than the estimator
-/// needs to notice a change, because without the deferred streams the disk does not fall behind.
+/// needs to notice a change.
 const CALM: Nanos = Nanos(4 * SECOND.0);
 /// A deferred stream is ended after this time, and two and a half cycles: its viewer can go
 /// elsewhere.
@@ -84,10 +85,14 @@ impl Overload {
             Some(_) => Nanos(promise.limit.0 / 4 * 3),
             None => promise.limit,
         };
-        let needed = promise.excess(worst, limit);
+        let is_behind = estimate.leftover == Leftover::Promised;
+        let needed = match estimate.leftover {
+            Leftover::Nothing => 0,
+            Leftover::Deferred | Leftover::Promised => promise.excess(worst, limit),
+        };
         let without =
             promise.newest[..self.deferred].iter().fold(Need::default(), |a, b| a.plus(*b));
-        if worst.times((promise.time)(without)) > promise.cycle {
+        if is_behind && worst.times((promise.time)(without)) > promise.cycle {
             self.deferred = self.deferred.max(needed);
             self.calm = None;
         } else if needed < self.deferred {
@@ -102,7 +107,8 @@ impl Overload {
             return Measures::default();
         }
         let since = *self.since.get_or_insert(now);
-        let ends = now.since(since) >= DEFERRED_MAX.max(Nanos(promise.cycle.0 / 2 * 5));
+        let lasts = now.since(since) >= DEFERRED_MAX.max(Nanos(promise.cycle.0 / 2 * 5));
+        let ends = lasts && estimate.leftover != Leftover::Nothing;
         if ends {
             self.since = None;
         }
@@ -132,37 +138,63 @@ mod tests {
     const LIMIT: Nanos = Nanos::from_millis(90);
 
     /// A hundred streams of 0.9 ms each.
-    fn measures(overload: &mut Overload, millis: u64, percent: u32, pressed: bool) -> Measures {
+    fn measures(
+        overload: &mut Overload,
+        millis: u64,
+        percent: u32,
+        leftover: Leftover,
+    ) -> Measures {
         let newest = [Need { visits: 900, bytes: 0 }; 100];
         let time = |without: Need| Nanos((90_000 - without.visits) * 1000);
         let promise = Promise { cycle: CYCLE, limit: LIMIT, newest: &newest, time: &time };
         let ratio = Ratio(percent * 10);
-        let (ratio, pressure) = if pressed { (Ratio::ONE, Some(ratio)) } else { (ratio, None) };
-        let estimate = Estimate { ratio, pressure, confidence: 1000, samples: 100 };
+        let (ratio, pressure) = match leftover {
+            Leftover::Promised => (Ratio::ONE, Some(ratio)),
+            Leftover::Deferred | Leftover::Nothing => (ratio, None),
+        };
+        let estimate = Estimate { ratio, pressure, leftover, confidence: 1000, samples: 100 };
         overload.look(MonoTime(millis * 1_000_000), &estimate, &promise)
     }
 
     #[test]
     fn r11_the_fewest_of_the_newest_are_deferred_and_come_back_after_a_calm_time() {
+        use Leftover::{Deferred, Promised};
         let mut overload = Overload::default();
-        assert_eq!(measures(&mut overload, 0, 111, true), Measures::default(), "still fits");
+        assert_eq!(measures(&mut overload, 0, 111, Promised), Measures::default(), "still fits");
         // A quarter of the time makes up for what was missed.
         let half = Measures { deferred: 63, ends: false };
-        assert_eq!(measures(&mut overload, 250, 200, true), half);
-        assert_eq!(measures(&mut overload, 500, 100, false), half, "not yet calm");
-        assert_eq!(measures(&mut overload, 1000, 310, true).deferred, 76);
-        assert_eq!(measures(&mut overload, 1250, 100, false).deferred, 76);
-        assert_eq!(measures(&mut overload, 5000, 100, false).deferred, 76);
-        assert_eq!(measures(&mut overload, 5250, 100, false), Measures::default());
+        assert_eq!(measures(&mut overload, 250, 200, Promised), half);
+        assert_eq!(measures(&mut overload, 500, 100, Deferred), half, "not yet calm");
+        assert_eq!(measures(&mut overload, 1000, 310, Promised).deferred, 76);
+        assert_eq!(measures(&mut overload, 1250, 100, Deferred).deferred, 76);
+        assert_eq!(measures(&mut overload, 5000, 100, Deferred).deferred, 76);
+        assert_eq!(measures(&mut overload, 5250, 100, Deferred), Measures::default());
     }
 
     #[test]
     fn r11_streams_that_stay_deferred_are_ended_and_no_sooner() {
         let mut overload = Overload::default();
-        for millis in (0..10_000).step_by(250) {
-            let deferred = Measures { deferred: 50, ends: false };
-            assert_eq!(measures(&mut overload, millis, 200, false), deferred, "{millis}");
+        assert_eq!(measures(&mut overload, 0, 200, Leftover::Promised).deferred, 63);
+        for millis in (250..10_000).step_by(250) {
+            let left = measures(&mut overload, millis, 200, Leftover::Deferred);
+            assert!(left.deferred >= 50 && !left.ends, "{millis} {left:?}");
         }
-        assert!(measures(&mut overload, 10_000, 200, false).ends);
+        assert!(measures(&mut overload, 10_000, 200, Leftover::Deferred).ends);
+    }
+
+    #[test]
+    fn r11_a_slow_disk_that_does_all_reads_defers_and_ends_nobody() {
+        let mut overload = Overload::default();
+        for millis in (0..60_000).step_by(250) {
+            let all_done = measures(&mut overload, millis, 400, Leftover::Nothing);
+            assert_eq!(all_done, Measures::default(), "{millis}");
+        }
+        assert!(measures(&mut overload, 60_000, 400, Leftover::Promised).deferred > 0);
+        for millis in (60_250..64_000).step_by(250) {
+            assert!(measures(&mut overload, millis, 400, Leftover::Nothing).deferred > 0);
+        }
+        // The reads of the deferred streams were done in time, too.
+        let calm = measures(&mut overload, 64_250, 400, Leftover::Nothing);
+        assert_eq!(calm, Measures::default());
     }
 }

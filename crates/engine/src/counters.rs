@@ -2,7 +2,7 @@
 //! them.
 
 use tactus_core::disk_model::Ratio;
-use tactus_core::estimator::Estimate;
+use tactus_core::estimator::{Estimate, Leftover};
 use tactus_core::units::Nanos;
 use tactus_ring::counter::{Counter, Histogram};
 
@@ -66,6 +66,8 @@ pub struct DiskCounters {
     pub model_ratio: Counter,
     /// The same for the last cycle alone; zero unless the disk fell behind in it.
     pub pressure: Counter,
+    /// What the last cycle has left over, as the number of a [`Leftover`].
+    pub leftover: Counter,
     /// How much evidence there is for the model, in thousandths.
     pub confidence: Counter,
     /// Seconds with evidence at full depth.
@@ -83,6 +85,10 @@ impl DiskCounters {
                 value => ratio(value),
             },
             pressure: (pressure > 0).then(|| ratio(pressure)),
+            leftover: [Leftover::Nothing, Leftover::Deferred, Leftover::Promised]
+                .into_iter()
+                .find(|leftover| *leftover as u64 == self.leftover.value())
+                .unwrap_or_default(),
             confidence: u32::try_from(self.confidence.value()).unwrap_or(0),
             samples: self.samples.value(),
         }

@@ -278,9 +278,10 @@ impl<P: DiskPort + Send> Server for DiskServer<P> {
 
 /// Publishes what is known about a disk.
 fn publish(counters: &DiskCounters, estimate: &Estimate) {
-    let Estimate { ratio, pressure, confidence, samples } = *estimate;
+    let Estimate { ratio, pressure, leftover, confidence, samples } = *estimate;
     counters.model_ratio.set(u64::from(ratio.0));
     counters.pressure.set(pressure.map_or(0, |ratio| u64::from(ratio.0)));
+    counters.leftover.set(leftover as u64);
     counters.confidence.set(u64::from(confidence));
     counters.samples.set(samples);
 }

@@ -50,12 +50,13 @@ impl Cycle {
         if self.learning.as_ref().is_none_or(|learning| learning.cycle == cycle) {
             return false;
         }
-        let backlog = self.sweeps.backlog(now + FAR);
+        let promised = self.sweeps.backlog(now + FAR);
+        let all = self.sweeps.backlog(MonoTime(u64::MAX));
         let Some(learning) = &mut self.learning else { return false };
         learning.cycle = cycle;
         let span = learning.meter.cut(now);
         learning.note(span);
-        learning.estimator.end_cycle(now, backlog);
+        learning.estimator.end_cycle(now, promised, all);
         let model = learning.estimator.model();
         if model != self.limits.model {
             self.limits.model = model;

@@ -40,7 +40,7 @@ impl Fixture {
                 is_direct: true,
             });
             self.now += CYCLE;
-            self.estimator.end_cycle(self.now, backlog(percent));
+            self.estimator.end_cycle(self.now, backlog(percent), backlog(percent));
         }
         self.estimator.estimate()
     }
@@ -131,6 +131,19 @@ fn r11_a_disk_that_stays_slow_is_noticed_within_a_cycle_and_learned_in_seconds()
 }
 
 #[test]
+fn r11_what_a_cycle_leaves_over_is_told_apart() {
+    let mut estimator = Fixture::new(ModelOrigin::Guess).estimator;
+    let (much, little) = (Nanos(CYCLE.0 / 8), Nanos(CYCLE.0 / 8 - 1));
+    let mut left = |promised, all| {
+        estimator.end_cycle(MonoTime(0), promised, all);
+        estimator.estimate().leftover
+    };
+    assert_eq!(left(little, little), Leftover::Nothing);
+    assert_eq!(left(little, much), Leftover::Deferred);
+    assert_eq!(left(much, much), Leftover::Promised);
+}
+
+#[test]
 fn r11_light_load_shows_a_slow_disk_but_never_a_fast_one() {
     let mut fixture = Fixture::new(ModelOrigin::Guess);
     let few = u64::from(FLASH.depth * DEEP) - 1;
@@ -151,7 +164,7 @@ fn r11_reads_that_a_cache_may_have_answered_show_no_fast_disk() {
         let span = BusySpan { visits, bytes, time, reach: 0, from_idle: true, is_direct: false };
         fixture.estimator.note_busy(&span);
         fixture.now += CYCLE;
-        fixture.estimator.end_cycle(fixture.now, Nanos(0));
+        fixture.estimator.end_cycle(fixture.now, Nanos(0), Nanos(0));
     }
     assert_eq!(fixture.estimator.estimate().ratio, Ratio::ONE);
 }
@@ -177,7 +190,7 @@ fn r11_short_ways_of_the_arm_are_not_taken_for_a_fast_arm() {
         let span = BusySpan { visits, bytes, time, reach, from_idle: true, is_direct: true };
         estimator.note_busy(&span);
         now += cycle;
-        estimator.end_cycle(now, Nanos(0));
+        estimator.end_cycle(now, Nanos(0), Nanos(0));
         estimator.estimate().ratio
     };
     assert!(near(sweep(1_000_000, 100), 100));
@@ -216,7 +229,7 @@ proptest! {
                     is_direct: !flag,
                 });
                 now += CYCLE;
-                estimator.end_cycle(now, Nanos(0));
+                estimator.end_cycle(now, Nanos(0), Nanos(0));
                 let Estimate { ratio, confidence, .. } = estimator.estimate();
                 prop_assert!(ratio >= Ratio::MIN && ratio.0 <= Ratio::MAX.0 * 103 / 100);
                 prop_assert!(confidence <= 1000);
