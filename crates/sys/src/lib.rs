@@ -15,6 +15,8 @@ pub mod waker;
 
 pub mod region;
 
+mod netlink;
+
 pub mod activation;
 pub mod file;
 pub mod sound_device;

@@ -1,21 +1,28 @@
 //! Routing queries to the kernel: device, next hop, source, and the hop's link-layer address.
 //!
 //! Promise: it only queries and keeps nothing. An answer that the kernel does not have is `None`,
-//! not a guess. It uses rtnetlink (rtnetlink(7)), so the answers are those of the network namespace
-//! in which [`Routes`] was opened.
+//! not a guess. The answers are those of the network namespace in which [`Routes`] was opened.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::os::fd::OwnedFd;
+use std::net::IpAddr;
 
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, socket_with};
+use netlink_packet_core::{NlasIterator, Parseable};
+use netlink_packet_route::link::{LinkFlags, LinkHeader, LinkLayerType, LinkMessage};
+use netlink_packet_route::neighbour::{
+    NeighbourAttribute, NeighbourMessage, NeighbourState as State,
+};
+use netlink_packet_route::route::{
+    RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteType,
+};
+use netlink_packet_route::tc::{TcHandle, TcHeader, TcMessage};
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use tactus_core::units::Nanos;
+
+use crate::netlink::{Extent, Netlink, attributes, malformed};
 
 /// The query socket.
 pub(crate) struct Routes {
-    socket: OwnedFd,
-    sequence: u32,
-    buffer: Vec<u8>,
+    netlink: Netlink,
 }
 
 /// A device that carries Ethernet frames and is up.
@@ -45,13 +52,13 @@ pub(crate) struct Queue {
     /// The index of the device.
     pub(crate) device: u32,
     /// The parent class, or one of [`Queue::ROOT`] and [`Queue::INGRESS`].
-    pub(crate) parent: u32,
+    pub(crate) parent: TcHandle,
     pub(crate) kind: QueueKind,
 }
 
 impl Queue {
-    pub(crate) const ROOT: u32 = 0xffff_ffff;
-    pub(crate) const INGRESS: u32 = 0xffff_fff1;
+    pub(crate) const ROOT: TcHandle = TcHandle::ROOT;
+    pub(crate) const INGRESS: TcHandle = TcHandle::INGRESS;
 }
 
 /// The kind of the discipline, as far as needed.
@@ -76,84 +83,26 @@ pub(crate) struct FairQueue {
     pub(crate) horizon: Option<Nanos>,
 }
 
-/// Limit of the length of an answer; the kernel sends dumps in pieces of at most this.
-const ANSWER_MAX: usize = 32 * 1024;
-/// Limit of pieces of one dump: 100 devices of 2 KB each come in seven.
-const PIECES_MAX: usize = 64;
-
-const HEADER: usize = 16;
-const LINK_HEADER: usize = 16;
-const ROUTE_HEADER: usize = 12;
-const NEIGHBOUR_HEADER: usize = 12;
-const QUEUE_HEADER: usize = 20;
-
-// linux/netlink.h, linux/rtnetlink.h, linux/if_link.h, linux/neighbour.h
-const REQUEST: u16 = 1;
-const DUMP: u16 = 0x300;
-const ERROR: u16 = 2;
-const DONE: u16 = 3;
-const NEW_LINK: u16 = 16;
-const GET_LINK: u16 = 18;
-const NEW_ROUTE: u16 = 24;
-const GET_ROUTE: u16 = 26;
-const NEW_NEIGHBOUR: u16 = 28;
-const GET_NEIGHBOUR: u16 = 30;
-const NEW_QUEUE: u16 = 36;
-const GET_QUEUE: u16 = 38;
-const QUEUE_KIND: u16 = 1;
-const QUEUE_OPTIONS: u16 = 2;
 // linux/pkt_sched.h
 const FAIR_PACKETS: u16 = 1;
 const FAIR_OF_FLOW: u16 = 2;
 const FAIR_HORIZON: u16 = 14;
-const LINK_ADDRESS: u16 = 1;
-const LINK_MTU: u16 = 4;
-const ROUTE_TO: u16 = 1;
-const ROUTE_FROM: u16 = 2;
-const ROUTE_DEVICE: u16 = 4;
-const ROUTE_GATEWAY: u16 = 5;
-const ROUTE_PREFERRED: u16 = 7;
-const NEIGHBOUR_TO: u16 = 1;
-const NEIGHBOUR_ADDRESS: u16 = 2;
-/// A route to another host, of the kinds in `rtm_type`.
-const UNICAST: u8 = 1;
-const MULTICAST: u8 = 5;
-/// Reachable, stale, delayed, probed, needs none, permanent: states in which the kernel itself
-/// sends.
-const VALID: u16 = 0x02 | 0x04 | 0x08 | 0x10 | 0x40 | 0x80;
 /// `RTCF_LOCAL`, of `rtm_flags`.
 const LOCAL: u32 = 0x8000_0000;
-const UP: u32 = 1;
-const ETHERNET: u16 = 1;
 
 impl Routes {
     /// Opens the socket.
     pub(crate) fn open() -> io::Result<Self> {
-        let flags = SocketFlags::CLOEXEC;
-        // No protocol is NETLINK_ROUTE.
-        let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None)?;
-        Ok(Self { socket, sequence: 0, buffer: vec![0; ANSWER_MAX] })
+        Ok(Self { netlink: Netlink::open()? })
     }
 
     /// All devices that can send frames.
     pub(crate) fn devices(&mut self) -> io::Result<Vec<Device>> {
         let mut devices = vec![];
-        self.ask(GET_LINK, DUMP, &[0; LINK_HEADER], &[], |kind, body| {
-            let Some((head, rest)) = body.split_at_checked(LINK_HEADER) else { return };
-            let is_fit = kind == NEW_LINK && word(head, 2) == ETHERNET && long(head, 8) & UP != 0;
-            if !is_fit {
-                return;
-            }
-            let (mut mac, mut mtu) = (None, 0);
-            attributes(rest, |kind, value| match kind {
-                LINK_ADDRESS => mac = value.try_into().ok(),
-                LINK_MTU if value.len() == 4 => mtu = long(value, 0),
-                _ => {}
-            });
-            if let Some(mac) = mac {
-                let mtu = u16::try_from(mtu).unwrap_or(u16::MAX);
-                devices.push(Device { index: long(head, 4), mac, mtu });
-            }
+        let question = RouteNetlinkMessage::GetLink(LinkMessage::default());
+        self.netlink.query(question, Extent::All, |body| {
+            devices.extend(device(body)?);
+            Ok(())
         })?;
         Ok(devices)
     }
@@ -166,54 +115,38 @@ impl Routes {
         from: Option<IpAddr>,
         interface: Option<u32>,
     ) -> io::Result<Option<Hop>> {
-        let mut head = [0; ROUTE_HEADER];
-        head[0] = family(to);
         let bits = |address: IpAddr| if address.is_ipv4() { 32 } else { 128 };
-        head[1] = bits(to);
-        let mut wanted = vec![(ROUTE_TO, octets(to))];
         let from = from.filter(|from| !from.is_unspecified());
-        if let Some(from) = from {
-            head[2] = bits(from);
-            wanted.push((ROUTE_FROM, octets(from)));
-        }
-        if let Some(interface) = interface {
-            wanted.push((ROUTE_DEVICE, interface.to_ne_bytes().to_vec()));
-        }
+        let mut message = RouteMessage::default();
+        message.header = RouteHeader {
+            address_family: family(to),
+            destination_prefix_length: bits(to),
+            source_prefix_length: from.map_or(0, bits),
+            ..RouteHeader::default()
+        };
+        let source = from.map(|from| RouteAttribute::Source(from.into()));
+        message.attributes.push(RouteAttribute::Destination(to.into()));
+        message.attributes.extend(source);
+        message.attributes.extend(interface.map(RouteAttribute::Oif));
         let mut hop = None;
-        self.ask(GET_ROUTE, 0, &head, &wanted, |kind, body| {
-            let Some((head, rest)) = body.split_at_checked(ROUTE_HEADER) else { return };
-            if kind != NEW_ROUTE || !matches!(head[7], UNICAST | MULTICAST) {
-                return;
-            }
-            let (mut device, mut next, mut preferred) = (None, to, from);
-            attributes(rest, |kind, value| match kind {
-                ROUTE_DEVICE if value.len() == 4 => device = Some(long(value, 0)),
-                ROUTE_GATEWAY => next = address(value).unwrap_or(next),
-                ROUTE_PREFERRED => preferred = preferred.or(address(value)),
-                _ => {}
-            });
-            let is_heard_here = long(head, 8) & LOCAL != 0;
-            hop = device.map(|device| Hop { device, next, from: preferred, is_heard_here });
+        let question = RouteNetlinkMessage::GetRoute(message);
+        self.netlink.query(question, Extent::One, |body| {
+            hop = hop_of(&RouteMessage::parse(body).map_err(malformed)?, to, from);
+            Ok(())
         })?;
         Ok(hop)
     }
 
     /// The link-layer address of a neighbour, if the kernel knows it.
     pub(crate) fn neighbour(&mut self, device: u32, next: IpAddr) -> io::Result<Option<[u8; 6]>> {
-        let mut head = [0; NEIGHBOUR_HEADER];
-        head[0] = family(next);
-        head[4..8].copy_from_slice(&device.to_ne_bytes());
+        let mut message = NeighbourMessage::default();
+        (message.header.family, message.header.ifindex) = (family(next), device);
+        message.attributes = vec![NeighbourAttribute::Destination(next.into())];
         let mut found = None;
-        let wanted = [(NEIGHBOUR_TO, octets(next))];
-        self.ask(GET_NEIGHBOUR, 0, &head, &wanted, |kind, body| {
-            let Some((head, rest)) = body.split_at_checked(NEIGHBOUR_HEADER) else { return };
-            if kind == NEW_NEIGHBOUR && word(head, 8) & VALID != 0 {
-                attributes(rest, |kind, value| {
-                    if kind == NEIGHBOUR_ADDRESS {
-                        found = value.try_into().ok();
-                    }
-                });
-            }
+        let question = RouteNetlinkMessage::GetNeighbour(message);
+        self.netlink.query(question, Extent::One, |body| {
+            found = link_layer_address(&NeighbourMessage::parse(body).map_err(malformed)?);
+            Ok(())
         })?;
         Ok(found)
     }
@@ -221,140 +154,133 @@ impl Routes {
     /// The queueing disciplines of all devices.
     pub(crate) fn queues(&mut self) -> io::Result<Vec<Queue>> {
         let mut queues = vec![];
-        self.ask(GET_QUEUE, DUMP, &[0; QUEUE_HEADER], &[], |kind, body| {
-            let Some((head, rest)) = body.split_at_checked(QUEUE_HEADER) else { return };
-            if kind == NEW_QUEUE {
-                let (device, parent) = (long(head, 4), long(head, 12));
-                queues.push(Queue { device, parent, kind: queue_kind(rest) });
-            }
+        let question = RouteNetlinkMessage::GetQueueDiscipline(TcMessage::default());
+        self.netlink.query(question, Extent::All, |body| {
+            let header = TcHeader::parse(body).map_err(malformed)?;
+            let (device, parent) = (header.index.cast_unsigned(), header.parent);
+            queues.push(Queue { device, parent, kind: queue_kind(attributes(body, &header))? });
+            Ok(())
         })?;
         Ok(queues)
     }
-
-    /// Sends a query, and passes every answer on. A refusal of the kernel is no answer.
-    fn ask(
-        &mut self,
-        kind: u16,
-        flags: u16,
-        head: &[u8],
-        wanted: &[(u16, Vec<u8>)],
-        mut each: impl FnMut(u16, &[u8]),
-    ) -> io::Result<()> {
-        self.sequence += 1;
-        let mut request = vec![0; HEADER];
-        request[4..6].copy_from_slice(&kind.to_ne_bytes());
-        request[6..8].copy_from_slice(&(REQUEST | flags).to_ne_bytes());
-        request[8..12].copy_from_slice(&self.sequence.to_ne_bytes());
-        request.extend(head);
-        for (kind, value) in wanted {
-            let len = 4 + value.len() as u16;
-            request.extend(len.to_ne_bytes());
-            request.extend(kind.to_ne_bytes());
-            request.extend(value);
-            request.resize(request.len().next_multiple_of(4), 0);
-        }
-        let len = request.len() as u32;
-        request[..4].copy_from_slice(&len.to_ne_bytes());
-        rustix::net::send(&self.socket, &request, SendFlags::empty())?;
-        for _ in 0..PIECES_MAX {
-            let (got, _) =
-                rustix::net::recv(&self.socket, &mut self.buffer[..], RecvFlags::empty())?;
-            let mut rest = &self.buffer[..got];
-            while rest.len() >= HEADER {
-                let len = long(rest, 0) as usize;
-                if len < HEADER || len > rest.len() {
-                    break;
-                }
-                let (kind, sequence) = (word(rest, 4), long(rest, 8));
-                if sequence == self.sequence {
-                    if matches!(kind, ERROR | DONE) {
-                        return Ok(());
-                    }
-                    each(kind, &rest[HEADER..len]);
-                    if flags & DUMP == 0 {
-                        return Ok(());
-                    }
-                }
-                rest = &rest[len.next_multiple_of(4).min(rest.len())..];
-            }
-        }
-        Ok(())
-    }
 }
 
-/// The attributes of a queueing discipline.
-fn queue_kind(body: &[u8]) -> QueueKind {
-    let (mut name, mut options): (&[u8], &[u8]) = (&[], &[]);
-    attributes(body, |kind, value| match kind {
-        QUEUE_KIND => name = value,
-        QUEUE_OPTIONS => options = value,
-        _ => {}
-    });
-    match name {
-        b"mq\0" => return QueueKind::Many,
-        b"fq\0" => {}
-        _ => return QueueKind::Other,
-    }
-    let (mut packets, mut of_flow, mut horizon) = (None, None, None);
-    attributes(options, |kind, value| {
-        let number = value.try_into().ok().map(u32::from_ne_bytes);
-        match kind {
-            FAIR_PACKETS => packets = number,
-            FAIR_OF_FLOW => of_flow = number,
-            FAIR_HORIZON => horizon = number,
+/// The device of an answer, if it can send frames.
+///
+/// Only two attributes are parsed: there are many kinds of them, and new ones with each kernel.
+fn device(body: &[u8]) -> io::Result<Option<Device>> {
+    let header = LinkHeader::parse(body).map_err(malformed)?;
+    let is_fit =
+        header.link_layer_type == LinkLayerType::Ether && header.flags.contains(LinkFlags::Up);
+    let (mut mac, mut mtu) = (None, 0);
+    for attribute in attributes(body, &header) {
+        let attribute = attribute.map_err(malformed)?;
+        match attribute.kind() {
+            libc::IFLA_ADDRESS => mac = attribute.value().try_into().ok(),
+            libc::IFLA_MTU => mtu = number(attribute.value()).unwrap_or_default(),
             _ => {}
         }
+    }
+    let mtu = u16::try_from(mtu).unwrap_or(u16::MAX);
+    let device = mac.map(|mac| Device { index: header.index, mac, mtu });
+    Ok(device.filter(|_| is_fit))
+}
+
+/// The next hop of an answer, if it leads to another host.
+fn hop_of(answer: &RouteMessage, to: IpAddr, from: Option<IpAddr>) -> Option<Hop> {
+    if !matches!(answer.header.kind, RouteType::Unicast | RouteType::Multicast) {
+        return None;
+    }
+    let (mut device, mut next, mut preferred) = (None, to, from);
+    for attribute in &answer.attributes {
+        match attribute {
+            RouteAttribute::Oif(index) => device = Some(*index),
+            RouteAttribute::Gateway(gateway) => next = address(gateway).unwrap_or(next),
+            RouteAttribute::PrefSource(source) => preferred = preferred.or(address(source)),
+            _ => {}
+        }
+    }
+    let is_heard_here = answer.header.flags.bits() & LOCAL != 0;
+    device.map(|device| Hop { device, next, from: preferred, is_heard_here })
+}
+
+/// The link-layer address of an answer, in the states in which the kernel itself sends.
+fn link_layer_address(answer: &NeighbourMessage) -> Option<[u8; 6]> {
+    let is_valid = matches!(
+        answer.header.state,
+        State::Reachable
+            | State::Stale
+            | State::Delay
+            | State::Probe
+            | State::Noarp
+            | State::Permanent
+    );
+    let address = answer.attributes.iter().find_map(|attribute| match attribute {
+        NeighbourAttribute::LinkLayerAddress(address) => address.as_slice().try_into().ok(),
+        _ => None,
     });
-    match (packets, of_flow) {
+    address.filter(|_| is_valid)
+}
+
+/// The kind of a queueing discipline with these attributes.
+fn queue_kind(attributes: NlasIterator<&[u8]>) -> io::Result<QueueKind> {
+    let (mut name, mut options) = (vec![], vec![]);
+    for attribute in attributes {
+        let attribute = attribute.map_err(malformed)?;
+        match attribute.kind() {
+            libc::TCA_KIND => name = attribute.value().to_vec(),
+            libc::TCA_OPTIONS => options = attribute.value().to_vec(),
+            _ => {}
+        }
+    }
+    match name.as_slice() {
+        b"mq\0" => return Ok(QueueKind::Many),
+        b"fq\0" => {}
+        _ => return Ok(QueueKind::Other),
+    }
+    let (mut packets, mut of_flow, mut horizon) = (None, None, None);
+    for option in NlasIterator::new(options.as_slice()) {
+        let option = option.map_err(malformed)?;
+        let value = number(option.value());
+        match option.kind() {
+            FAIR_PACKETS => packets = value,
+            FAIR_OF_FLOW => of_flow = value,
+            FAIR_HORIZON => horizon = value,
+            _ => {}
+        }
+    }
+    Ok(match (packets, of_flow) {
         (Some(packets), Some(of_flow)) => {
             let horizon = horizon.map(|micros| Nanos::from_micros(micros.into()));
             QueueKind::Fair(FairQueue { packets, of_flow, horizon })
         }
         // Its limits are unknown.
         _ => QueueKind::Other,
-    }
+    })
 }
 
-fn attributes<'a>(mut rest: &'a [u8], mut each: impl FnMut(u16, &'a [u8])) {
-    while rest.len() >= 4 {
-        let (len, kind) = (usize::from(word(rest, 0)), word(rest, 2));
-        if len < 4 || len > rest.len() {
-            return;
-        }
-        each(kind, &rest[4..len]);
-        rest = &rest[len.next_multiple_of(4).min(rest.len())..];
-    }
+fn number(value: &[u8]) -> Option<u32> {
+    value.try_into().ok().map(u32::from_ne_bytes)
 }
 
-fn word(bytes: &[u8], at: usize) -> u16 {
-    u16::from_ne_bytes([bytes[at], bytes[at + 1]])
+fn family(address: IpAddr) -> AddressFamily {
+    if address.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 }
 }
 
-fn long(bytes: &[u8], at: usize) -> u32 {
-    u32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
-}
-
-fn family(address: IpAddr) -> u8 {
-    (if address.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 }) as u8
-}
-
-fn octets(address: IpAddr) -> Vec<u8> {
+fn address(address: &RouteAddress) -> Option<IpAddr> {
     match address {
-        IpAddr::V4(address) => address.octets().to_vec(),
-        IpAddr::V6(address) => address.octets().to_vec(),
-    }
-}
-
-fn address(bytes: &[u8]) -> Option<IpAddr> {
-    match bytes.len() {
-        4 => Some(Ipv4Addr::from(<[u8; 4]>::try_from(bytes).ok()?).into()),
-        16 => Some(Ipv6Addr::from(<[u8; 16]>::try_from(bytes).ok()?).into()),
+        RouteAddress::Inet(address) => Some((*address).into()),
+        RouteAddress::Inet6(address) => Some((*address).into()),
         _ => None,
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
+    use netlink_packet_core::{DefaultNla, Emitable};
+
     use super::*;
 
     #[test]
@@ -370,11 +296,12 @@ mod tests {
     #[test]
     fn of_a_queueing_discipline_is_known_what_it_keeps() {
         let attribute = |kind: u16, value: &[u8]| {
-            let mut bytes = [4 + value.len() as u16, kind].map(u16::to_ne_bytes).concat();
-            bytes.extend(value);
-            bytes.resize(bytes.len().next_multiple_of(4), 0);
+            let attribute = DefaultNla::new(kind, value.to_vec());
+            let mut bytes = vec![0; attribute.buffer_len()];
+            attribute.emit(&mut bytes);
             bytes
         };
+        let queue_kind = |bytes: &[u8]| queue_kind(NlasIterator::new(bytes)).unwrap();
         let number = |kind, value: u32| attribute(kind, &value.to_ne_bytes());
         let fair = |options: &[Vec<u8>]| {
             queue_kind(&[attribute(1, b"fq\0"), attribute(2, &options.concat())].concat())

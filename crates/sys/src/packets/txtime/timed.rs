@@ -84,13 +84,19 @@ fn kept(queues: &[Queue], device: u32, ahead: Nanos) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
+    use netlink_packet_route::tc::TcHandle;
+
     use super::*;
 
     const FAIR: FairQueue =
         FairQueue { packets: 10_000, of_flow: 100, horizon: Some(Nanos::from_millis(10_000)) };
     const AHEAD: Nanos = Nanos::from_millis(2);
 
-    fn queue(parent: u32, kind: QueueKind) -> Queue {
+    fn class(minor: u16) -> TcHandle {
+        TcHandle { major: 1, minor }
+    }
+
+    fn queue(parent: TcHandle, kind: QueueKind) -> Queue {
         Queue { device: 2, parent, kind }
     }
 
@@ -103,13 +109,13 @@ mod tests {
         let (fair, other) = (QueueKind::Fair(FAIR), QueueKind::Other);
         assert_eq!(kept_by(&[queue(Queue::ROOT, fair)]), Some(100));
         assert_eq!(kept_by(&[queue(Queue::ROOT, fair), queue(Queue::INGRESS, other)]), Some(100));
-        assert_eq!(kept_by(&[queue(Queue::ROOT, other), queue(0x1_0001, fair)]), None);
+        assert_eq!(kept_by(&[queue(Queue::ROOT, other), queue(class(1), fair)]), None);
         let many = queue(Queue::ROOT, QueueKind::Many);
         let small = QueueKind::Fair(FairQueue { of_flow: 50, ..FAIR });
-        assert_eq!(kept_by(&[many, queue(1, fair), queue(2, small)]), Some(50));
-        assert_eq!(kept_by(&[many, queue(1, fair), queue(2, other)]), None);
+        assert_eq!(kept_by(&[many, queue(class(1), fair), queue(class(2), small)]), Some(50));
+        assert_eq!(kept_by(&[many, queue(class(1), fair), queue(class(2), other)]), None);
         let ingress = queue(Queue::INGRESS, other);
-        assert_eq!(kept_by(&[ingress, many, queue(1, fair)]), Some(100));
+        assert_eq!(kept_by(&[ingress, many, queue(class(1), fair)]), Some(100));
         assert_eq!(kept_by(&[many]), None);
         let elsewhere = Queue { device: 3, parent: Queue::ROOT, kind: fair };
         assert_eq!(kept_by(&[elsewhere]), None);
