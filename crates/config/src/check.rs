@@ -18,10 +18,10 @@ use std::path::{Path, PathBuf};
 
 use tactus_control::access::AccessTo;
 use tactus_control::api_path::{API_PATH, is_api_path};
-use tactus_control::placement::{self, CorePlan};
+use tactus_control::placement::{self, CorePlan, ServerCounts};
 use tactus_control::settings::{
     BackEnd, BestEffort, ClientShare, Cores, EngineSettings, GapFrames, Link, MODEL_FILE, Memory,
-    Packets, SlowReader, Volume,
+    Packets, SlowReader, Volume, packet_servers_max,
 };
 use tactus_core::pacer;
 use tactus_core::path::check_name;
@@ -58,6 +58,8 @@ pub(super) fn check(raw: Raw, base: &Path) -> Checked<Config> {
     let link = link(raw.link)?;
     let gap_frames = gap_frames(raw.gap_frames, raw.packets.back_end.unwrap_or_default())?;
     let classes = classes(raw.class, &link, gap_frames.as_ref())?;
+    let packets = packets(raw.packets)?;
+    let packet_servers_max = packet_servers_max(&classes, gap_frames.as_ref(), packets);
     let channels = channels(raw.channel, &classes)?;
     let pinned = pinned(&raw.memory.pinned)?;
     let memory = memory(raw.memory)?;
@@ -76,9 +78,9 @@ pub(super) fn check(raw: Raw, base: &Path) -> Checked<Config> {
             EngineSettings::default().cpu_budget,
             Percent::whole(1)..=Percent::WHOLE,
         )?,
-        cores: cores(raw.cores, volumes.len())?,
+        cores: cores(raw.cores, volumes.len(), packet_servers_max)?,
         gap_frames,
-        packets: packets(raw.packets)?,
+        packets,
         best_effort: best_effort(raw.best_effort)?,
         slow_reader: slow_reader(raw.slow_reader)?,
         local: unix_socket::local(raw.local, base, &upload.principals)?,
@@ -351,7 +353,7 @@ fn rate_class(raw: raw::RateClass, default: RateClass) -> Checked<RateClass> {
     })
 }
 
-fn cores(raw: raw::Cores, volumes: usize) -> Checked<Cores> {
+fn cores(raw: raw::Cores, volumes: usize, packet_servers_max: u16) -> Checked<Cores> {
     let placement = match raw.placement {
         None => Auto::Auto,
         Some(written) => {
@@ -362,6 +364,11 @@ fn cores(raw: raw::Cores, volumes: usize) -> Checked<Cores> {
                     let disks = u16::try_from(volumes.max(1)).unwrap_or(u16::MAX);
                     let plan = list.into_iter().map(core_plan).collect::<Result<_, _>>();
                     let plan = plan.and_then(|plan| placement::complete(plan, disks));
+                    let plan = plan.and_then(|plan| {
+                        let counts = ServerCounts::of(&plan, disks);
+                        let fits = counts.packets <= packet_servers_max;
+                        fits.then_some(plan).ok_or_else(|| ONE_PACKET_SERVER.to_owned())
+                    });
                     Auto::Set(plan.map_err(|message| Mistake::at(span, message))?)
                 }
             }
@@ -397,6 +404,9 @@ fn gap_frames(raw: raw::GapFrames, back_end: BackEnd) -> Checked<Option<GapFrame
 
 /// Above this rate, 2 ms do not fit into the ring of frames.
 const GAP_RATES: RangeInclusive<BitRate> = BitRate(10_000_000)..=BitRate(10_000_000_000);
+const ONE_PACKET_SERVER: &str = "[[class]], [gap_frames] and the back end \"af_xdp\" need a \
+                                 single packet server; remove packets.1 and all further ones";
+
 fn core_plan(core: raw::Core) -> Result<CorePlan, String> {
     let servers = core.servers.iter().map(|name| name.parse()).collect::<Result<_, _>>()?;
     Ok(CorePlan { cpu: core.cpu, servers })

@@ -140,6 +140,12 @@ fn a_wrong_value_is_answered_with_its_place_and_what_to_write() {
             "t.toml:2:13: `block.0` has no core; add it to the servers of one",
         ),
         (
+            "[packets]\nback_end = \"af_xdp\"\n[cores]\nplacement = [{ cpu = 0, servers = [\
+             \"disk\", \"block\", \"delivery\", \"link\", \"packets\", \"packets.1\"] }]\n",
+            "t.toml:4:13: [[class]], [gap_frames] and the back end \"af_xdp\" need a single packet \
+             server; remove packets.1 and all further ones",
+        ),
+        (
             "[[volume]]\npath = \"/nowhere/at all\"\n",
             "t.toml:2:8: /nowhere/at all is not a directory; create it or correct the path",
         ),

@@ -251,10 +251,10 @@ impl Broker {
         admitted: Result<AdmittedRequest, Shortage>,
     ) -> Result<Grant, Refusal> {
         let rules = &self.shared.rules;
-        let AdmittedRequest { slot, link, cost, window } =
+        let AdmittedRequest { slot, sender, cost, window } =
             admitted.map_err(|shortage| refusal(shortage, spec.viewer, &spec.what, rules))?;
         let (shared, rate) = (Arc::clone(&self.shared), spec.rate);
-        Ok(Grant { shared, slot, link, cost, window, rate, retiring: None, in_engine: false })
+        Ok(Grant { shared, slot, sender, cost, window, rate, retiring: None, in_engine: false })
     }
 
     /// The end of the readable part of `bytes`: up to a known bad range, which is not read again so
@@ -353,7 +353,7 @@ impl Broker {
         let needs = ResourceRequest::of_connection(&self.shared.rules, volume, Some(rate), part);
         let table = self.shared.table();
         let senders = needs.sender.numbers(&self.shared.rules.senders);
-        table.ledger.limit_for(needs.cost(&table.ledger, false).0, &senders)
+        table.ledger.limit_for(needs.cost(&table.ledger, false).0, senders)
     }
 
     /// The block size of `volume`.

@@ -21,7 +21,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 use tactus_core::ledger::Ledger;
-use tactus_core::units::Bytes;
+use tactus_core::ports::PacketPort;
+use tactus_core::units::{BitRate, Bytes};
 use tactus_engine::assembly::{
     self, Control, Counters, Local, LocalSetup, PacketSetup, Placement, Setup,
 };
@@ -44,7 +45,7 @@ use crate::engine::stalls::CoreThread;
 use crate::engine::volume::WritePathHost;
 use crate::engine::watchdog::Watch;
 use crate::local::{LocalClients, OWN_CLIENTS};
-use crate::placement::{self, CorePlan, Job};
+use crate::placement::{self, CorePlan, Job, ServerCounts};
 use crate::placer::{CoreEnd, Placer};
 use crate::settings::EngineSettings;
 
@@ -102,13 +103,14 @@ pub fn start(settings: &EngineSettings) -> io::Result<Engine> {
     let count = u16::try_from(settings.volumes.len()).expect("a host has fewer disks");
     let claimed = match &settings.cores.placement {
         Auto::Set(plan) => claim::of_plan(plan.clone()),
-        Auto::Auto => claim::of_default(&cpus, count),
+        Auto::Auto => claim::of_default(&cpus, count, settings.packet_servers_max()),
     };
     claimed.log_avoided();
     let mut degraded: Vec<_> = claimed.notes().into_iter().collect();
     let ClaimedPlan { plan, claims, .. } = claimed;
     let mut facts = limits::volumes(settings, Bytes(probe::machine().memory.available))?;
-    let placement = placement_of(&plan, facts.len());
+    let server_counts = ServerCounts::of(&plan, count);
+    let placement = placement_of(&plan, server_counts);
     let (write_path_waker, write_path_sleeper) = waker::waker()?;
     let control_cores = placement::control_cpus(&cpus, &plan);
     let host = WritePathHost { waker: &write_path_waker, cores: &control_cores };
@@ -128,22 +130,13 @@ pub fn start(settings: &EngineSettings) -> io::Result<Engine> {
         shares.push(share);
     }
     let (report_waker, sleeper) = waker::waker()?;
-    let (port, packets, gauge) = packets::open(settings, &mut degraded);
+    let (ports, packets, gauge) =
+        packets::open(settings, usize::from(server_counts.packets), &mut degraded);
     let rates = limits::link_rates(settings, packets.gaps.is_some());
     let setup = Setup {
         volumes: setups,
         links: placement.links.iter().map(|_| TcpLink::new()).collect(),
-        packets: Some(PacketSetup {
-            port,
-            rate: rates.datagrams,
-            tick: settings.packets.tick,
-            classes: settings
-                .classes
-                .0
-                .iter()
-                .map(|class| PacketClass { parent: class.parent, class: class.paced() })
-                .collect(),
-        }),
+        packets: packet_setups(settings, ports, rates.datagrams),
         local: (settings.local_clients > 0).then(|| LocalSetup {
             clients: settings.local_clients + OWN_CLIENTS,
             port: Box::new(CachedFiles),
@@ -168,7 +161,7 @@ pub fn start(settings: &EngineSettings) -> io::Result<Engine> {
     let stopping = Arc::new(AtomicBool::new(false));
     let started = start_cores(cores, &plan, settings, &stopping, &mut degraded)?;
     let fifo = started.real_time;
-    let names = placement::servers(count, placement.links.len() as u16);
+    let names = server_counts.servers();
     let places = limits::places_of(settings, &names, &placement);
     let limits = limits::of(settings, &facts, &names, plan.len(), rates, fifo);
     let ledger = Ledger::with_servers(limits, places);
@@ -184,10 +177,8 @@ pub fn start(settings: &EngineSettings) -> io::Result<Engine> {
         connections: facts.iter().map(VolumeFacts::connection_cost).collect(),
         classes: settings.classes.0.iter().map(|class| class.name.clone()).collect(),
         senders: SenderNumbers {
-            links: (0..placement.links.len())
-                .map(|link| limits::number_of(&names, Job::Link, link))
-                .collect(),
-            packets: limits::number_of(&names, Job::Packets, 0),
+            links: limits::numbers_of(&names, Job::Link),
+            packets: limits::numbers_of(&names, Job::Packets),
             file: limits::number_of(&names, Job::File, 0),
         },
         cpus: plan.iter().map(|core| core.cpu).collect(),
@@ -291,8 +282,22 @@ pub fn check_classes(settings: &EngineSettings) -> io::Result<()> {
     limits::check_classes(&Ledger::new(limits::of(settings, &[], &[], 1, rates, true)))
 }
 
+/// The parts of each packet server; the first one has all classes.
+fn packet_setups(
+    settings: &EngineSettings,
+    ports: Vec<Box<dyn PacketPort>>,
+    rate: BitRate,
+) -> Vec<PacketSetup> {
+    let classes = settings.classes.0.iter();
+    let classes = classes.map(|class| PacketClass { parent: class.parent, class: class.paced() });
+    let mut classes: Vec<_> = classes.collect();
+    let tick = settings.packets.tick;
+    let setup = |port| PacketSetup { port, rate, tick, classes: std::mem::take(&mut classes) };
+    ports.into_iter().map(setup).collect()
+}
+
 /// The engine numbers its cores in the order of the plan.
-fn placement_of(plan: &[CorePlan], volumes: usize) -> Placement {
+fn placement_of(plan: &[CorePlan], counts: ServerCounts) -> Placement {
     let core_of = |job: Job, index: usize| {
         let sits = |core: &CorePlan| {
             core.servers.iter().any(|name| name.job == job && usize::from(name.index) == index)
@@ -300,13 +305,14 @@ fn placement_of(plan: &[CorePlan], volumes: usize) -> Placement {
         plan.iter().position(sits)
     };
     let place = |job, index| core_of(job, index).or_else(|| core_of(job, 0)).unwrap_or(0);
+    let places = |job, count: u16| (0..usize::from(count)).map(|index| place(job, index)).collect();
     Placement {
         cores: plan.len(),
-        disks: (0..volumes).map(|volume| place(Job::Disk, volume)).collect(),
-        blocks: (0..volumes).map(|volume| place(Job::Block, volume)).collect(),
+        disks: places(Job::Disk, counts.volumes),
+        blocks: places(Job::Block, counts.volumes),
         delivery: place(Job::Delivery, 0),
-        links: (0..placement::links(plan)).map(|link| place(Job::Link, link)).collect(),
-        packets: place(Job::Packets, 0),
+        links: places(Job::Link, counts.links),
+        packets: places(Job::Packets, counts.packets),
         file: place(Job::File, 0),
     }
 }

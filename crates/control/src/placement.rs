@@ -14,53 +14,75 @@ pub struct CorePlan {
     pub servers: Vec<ServerName>,
 }
 
-/// All servers of a machine with `volumes` disks and `links` link servers, in the order of a byte's
-/// path.
-pub fn servers(volumes: u16, links: u16) -> Vec<ServerName> {
-    let named = |job, index| ServerName { job, index };
-    let of_volume = |index| [named(Job::Disk, index), named(Job::Block, index)];
-    let of_volumes = (0..volumes).flat_map(of_volume);
-    let of_links = (0..links).map(|index| named(Job::Link, index));
-    let delivery = std::iter::once(named(Job::Delivery, 0));
-    let packets = std::iter::once(named(Job::Packets, 0));
-    let file = std::iter::once(named(Job::File, 0));
-    of_volumes.chain(delivery).chain(of_links).chain(packets).chain(file).collect()
+/// The number of servers of each job that may have several.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ServerCounts {
+    /// Volumes: each has a disk server and a block server.
+    pub volumes: u16,
+    /// Link servers.
+    pub links: u16,
+    /// Packet servers.
+    pub packets: u16,
 }
 
-/// The number of link servers of a placement: at least one.
-pub fn links(placement: &[CorePlan]) -> usize {
-    let names = placement.iter().flat_map(|core| &core.servers);
-    names.filter(|name| name.job == Job::Link).count().max(1)
+impl ServerCounts {
+    /// Those of a placement: at least one link server and one packet server.
+    pub fn of(placement: &[CorePlan], volumes: u16) -> Self {
+        let number_of = |job| {
+            let names = placement.iter().flat_map(|core| &core.servers);
+            let count = names.filter(|name| name.job == job).count();
+            u16::try_from(count).expect("a placement names fewer servers").max(1)
+        };
+        Self { volumes, links: number_of(Job::Link), packets: number_of(Job::Packets) }
+    }
+
+    /// All servers, in the order of a byte's path.
+    pub fn servers(self) -> Vec<ServerName> {
+        let named = |job, index| ServerName { job, index };
+        let of_volume = |index| [named(Job::Disk, index), named(Job::Block, index)];
+        let of_volumes = (0..self.volumes).flat_map(of_volume);
+        let of_links = (0..self.links).map(|index| named(Job::Link, index));
+        let of_packets = (0..self.packets).map(|index| named(Job::Packets, index));
+        let delivery = std::iter::once(named(Job::Delivery, 0));
+        let file = std::iter::once(named(Job::File, 0));
+        of_volumes.chain(delivery).chain(of_links).chain(of_packets).chain(file).collect()
+    }
 }
 
-/// The default for a machine whose usable processors are `cpus`, in ascending order.
+/// The default for a machine whose usable processors are `cpus`, in ascending order, with at most
+/// `packets_max` packet servers.
 ///
 /// - one: everything on it, together with the control side;
 /// - two or three: all servers on the last one, apart from the control side;
 /// - four or more: sending (delivery, link, packets) on the last, reading (disks, blocks, file) on
 ///   the one before; the control side has all others. The first processor has no server because it
 ///   takes most interrupts;
-/// - eight or more: a quarter of the processors send, up to four, each with a link server.
-pub fn default_placement(cpus: &[u32], volumes: u16) -> Vec<CorePlan> {
+/// - eight or more: a quarter of the processors send, up to four, each with a link server and a
+///   packet server.
+pub fn default_placement(cpus: &[u32], volumes: u16, packets_max: u16) -> Vec<CorePlan> {
+    let single = ServerCounts { volumes, links: 1, packets: 1 };
     match cpus {
-        [] => vec![CorePlan { cpu: 0, servers: servers(volumes, 1) }],
+        [] => vec![CorePlan { cpu: 0, servers: single.servers() }],
         [rest @ .., reading, sending] if cpus.len() >= 4 => {
-            let links = (cpus.len() / 4).clamp(1, LINKS_MAX);
+            let links = (cpus.len() / 4).clamp(1, LINKS_MAX) as u16;
+            let counts = ServerCounts { links, packets: links.min(packets_max), ..single };
+            let (further, first): (Vec<_>, Vec<_>) = counts
+                .servers()
+                .into_iter()
+                .partition(|name| matches!(name.job, Job::Link | Job::Packets) && name.index > 0);
             let reads = |s: &ServerName| matches!(s.job, Job::Disk | Job::Block | Job::File);
-            let is_first = |s: &ServerName| s.job != Job::Link || s.index == 0;
-            let all = servers(volumes, links as u16);
-            let (read, send): (Vec<_>, Vec<_>) = all.into_iter().partition(reads);
-            let (first, further): (Vec<_>, Vec<_>) = send.into_iter().partition(is_first);
-            let mut plan: Vec<_> = rest[rest.len() + 1 - links..]
-                .iter()
-                .zip(further)
-                .map(|(&cpu, link)| CorePlan { cpu, servers: vec![link] })
-                .collect();
+            let (read, send): (Vec<_>, Vec<_>) = first.into_iter().partition(reads);
+            let others = &rest[rest.len() + 1 - usize::from(links)..];
+            let sends = |(index, &cpu): (u16, &u32)| {
+                let own = further.iter().copied().filter(|name| name.index == index);
+                CorePlan { cpu, servers: own.collect() }
+            };
+            let mut plan: Vec<_> = (1..).zip(others).map(sends).collect();
             plan.push(CorePlan { cpu: *reading, servers: read });
-            plan.push(CorePlan { cpu: *sending, servers: first });
+            plan.push(CorePlan { cpu: *sending, servers: send });
             plan
         }
-        [.., last] => vec![CorePlan { cpu: *last, servers: servers(volumes, 1) }],
+        [.., last] => vec![CorePlan { cpu: *last, servers: single.servers() }],
     }
 }
 
@@ -80,8 +102,7 @@ pub fn control_cpus(cpus: &[u32], placement: &[CorePlan]) -> Vec<u32> {
 /// # Errors
 /// A sentence that names the server, for the message about the key.
 pub fn complete(mut placement: Vec<CorePlan>, volumes: u16) -> Result<Vec<CorePlan>, String> {
-    let links = u16::try_from(links(&placement)).expect("a file names fewer servers");
-    let all = servers(volumes, links);
+    let all = ServerCounts::of(&placement, volumes).servers();
     let written: Vec<_> = placement.iter().flat_map(|plan| &plan.servers).copied().collect();
     for (at, name) in written.iter().enumerate() {
         if !all.contains(name) {
@@ -134,8 +155,10 @@ mod tests {
     fn every_server_has_exactly_one_core_on_any_machine() {
         for count in 0..20 {
             for volumes in 1..5 {
-                let plan = default_placement(&cpus(count), volumes);
-                assert_eq!(complete(plan.clone(), volumes), Ok(plan));
+                for packets_max in 1..5 {
+                    let plan = default_placement(&cpus(count), volumes, packets_max);
+                    assert_eq!(complete(plan.clone(), volumes), Ok(plan));
+                }
             }
         }
     }
@@ -143,26 +166,32 @@ mod tests {
     #[test]
     fn the_control_side_has_a_core_of_its_own_wherever_there_are_two() {
         for count in 2..20 {
-            let plan = default_placement(&cpus(count), 2);
+            let plan = default_placement(&cpus(count), 2, 4);
             let control = control_cpus(&cpus(count), &plan);
             assert!(control.contains(&0));
             assert!(plan.iter().all(|core| !control.contains(&core.cpu)));
         }
-        assert_eq!(control_cpus(&[0], &default_placement(&[0], 1)), [0]);
+        assert_eq!(control_cpus(&[0], &default_placement(&[0], 1, 4)), [0]);
     }
 
     #[test]
     fn a_quarter_of_many_processors_send() {
         let links_of = |count| {
-            let plan = default_placement(&cpus(count), 2);
-            let sends = |core: &&CorePlan| core.servers.iter().any(|name| name.job == Job::Link);
-            (links(&plan), plan.iter().filter(sends).count())
+            let plan = default_placement(&cpus(count), 2, 4);
+            let sends = |core: &&CorePlan| {
+                [Job::Link, Job::Packets]
+                    .iter()
+                    .all(|job| core.servers.iter().any(|name| name.job == *job))
+            };
+            (ServerCounts::of(&plan, 2).links, plan.iter().filter(sends).count())
         };
         assert_eq!(
             [2, 4, 7, 8, 12, 16, 64].map(links_of).map(|(links, _)| links),
             [1, 1, 1, 2, 3, 4, 4]
         );
         assert_eq!(links_of(16), (4, 4), "each on a core of its own");
+        let one = default_placement(&cpus(16), 2, 1);
+        assert_eq!(ServerCounts::of(&one, 2).packets, 1);
     }
 
     #[test]
@@ -172,7 +201,8 @@ mod tests {
             servers: names.iter().map(|name| name.parse().unwrap()).collect(),
         };
         let without = vec![plan(&["disk", "block", "delivery", "link"])];
-        assert_eq!(complete(without, 1), Ok(vec![CorePlan { cpu: 3, servers: servers(1, 1) }]));
+        let all = ServerCounts { volumes: 1, links: 1, packets: 1 }.servers();
+        assert_eq!(complete(without, 1), Ok(vec![CorePlan { cpu: 3, servers: all }]));
     }
 
     #[test]

@@ -45,6 +45,25 @@ pub struct EngineSettings {
     pub local_clients: u16,
 }
 
+impl EngineSettings {
+    /// The most packet servers that can share the work of these settings.
+    pub fn packet_servers_max(&self) -> u16 {
+        packet_servers_max(&self.classes, self.gap_frames.as_ref(), self.packets)
+    }
+}
+
+/// The most packet servers: one if a single server has to schedule a whole link or to own the
+/// device's queue.
+pub fn packet_servers_max(
+    classes: &Classes,
+    gap_frames: Option<&GapFrames>,
+    packets: Packets,
+) -> u16 {
+    let is_single =
+        !classes.0.is_empty() || gap_frames.is_some() || packets.back_end == BackEnd::Xdp;
+    if is_single { 1 } else { u16::MAX }
+}
+
 impl Default for EngineSettings {
     fn default() -> Self {
         Self {

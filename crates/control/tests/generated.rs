@@ -163,7 +163,7 @@ async fn what_is_made_of_a_title_leaves_whole_in_order_and_on_time() {
         assert!(all == fixture.content, "{} bytes came", all.len());
         drop(generated);
         fixture.is_empty_again(&before).await;
-        assert_eq!(fixture.engine.counters.packets.refused.value(), 0);
+        assert_eq!(fixture.engine.counters.packets[0].refused.value(), 0);
     }
 }
 
@@ -183,7 +183,7 @@ async fn a_session_that_is_dropped_gives_everything_back() {
         tokio::time::sleep(Duration::from_millis(wait)).await;
         drop(generated);
         fixture.is_empty_again(&before).await;
-        let left_before = fixture.engine.counters.packets.datagrams.value();
+        let left_before = fixture.engine.counters.packets[0].datagrams.value();
         // One that is stopped says how far it has come.
         let generated = fixture.start(RATE).expect("room, as all of the one before came back");
         while generated.begin().is_none() {
@@ -192,7 +192,7 @@ async fn a_session_that_is_dropped_gives_everything_back() {
         tokio::time::sleep(Duration::from_millis(wait)).await;
         let ended = generated.stop().await;
         assert_eq!(ended.why, End::Stopped);
-        let left = fixture.engine.counters.packets.datagrams.value();
+        let left = fixture.engine.counters.packets[0].datagrams.value();
         assert_eq!(ended.packets.iter().sum::<u64>() + left_before, left);
         fixture.is_empty_again(&before).await;
     }

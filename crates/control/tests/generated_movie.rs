@@ -195,7 +195,7 @@ async fn ffmpeg_decodes_every_frame_of_video_and_audio() {
         let compared = came[first..].len().min(expected[3..].len());
         assert!(compared >= count - 10, "{kind}: {compared} frames");
         assert_eq!(same.count(), compared, "{kind}: every frame as in the file");
-        let counters = &fixture.engine.counters.packets;
+        let counters = &fixture.engine.counters.packets[0];
         assert_eq!(counters.refused.value(), 0);
     }
 }

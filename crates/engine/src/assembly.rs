@@ -98,8 +98,8 @@ pub struct Placement {
     pub delivery: usize,
     /// Each link server.
     pub links: Vec<usize>,
-    /// The packet server, if there is one.
-    pub packets: usize,
+    /// Each packet server.
+    pub packets: Vec<usize>,
     /// The file server, if there is one.
     pub file: usize,
 }
@@ -116,7 +116,7 @@ impl Placement {
         };
         let disks: Vec<_> = (0..volumes).map(of_disk).collect();
         let blocks = disks.clone();
-        Self { cores, blocks, disks, delivery: 0, links: vec![0], packets: 0, file: 0 }
+        Self { cores, blocks, disks, delivery: 0, links: vec![0], packets: vec![0], file: 0 }
     }
 }
 
@@ -126,8 +126,8 @@ pub struct Setup<D, L> {
     pub volumes: Vec<VolumeSetup<D>>,
     /// The network path of each link server; at least one.
     pub links: Vec<L>,
-    /// The network path of datagrams; `None` if none are sent.
-    pub packets: Option<PacketSetup>,
+    /// The network path of each packet server; none if no datagrams are sent.
+    pub packets: Vec<PacketSetup>,
     /// What local clients need; `None` if there are none.
     pub local: Option<LocalSetup>,
     /// Slots of the stream table.
@@ -167,7 +167,8 @@ pub struct PacketSetup {
     pub rate: BitRate,
     /// Resolution of its schedule.
     pub tick: Nanos,
-    /// Its classes; each stands behind its parent.
+    /// Its classes; each stands behind its parent. Only the first packet server has any: classes
+    /// share one link, which one server must schedule.
     pub classes: Vec<PacketClass>,
 }
 
@@ -200,8 +201,8 @@ pub struct Counters {
     pub delivery: Arc<DeliveryCounters>,
     /// Each link server.
     pub links: Vec<Arc<LinkCounters>>,
-    /// The packet server.
-    pub packets: Arc<PacketCounters>,
+    /// Each packet server.
+    pub packets: Vec<Arc<PacketCounters>>,
     /// The file server.
     pub file: Arc<FileCounters>,
     /// Each class of its link.
@@ -218,10 +219,26 @@ impl Counters {
 
     /// The values of one histogram of all link servers.
     pub fn histogram_of_links(&self, histogram: impl Fn(&LinkCounters) -> &Histogram) -> Snapshot {
-        let empty = Histogram::new().snapshot();
-        let snapshots = self.links.iter().map(|link| histogram(link).snapshot());
-        snapshots.fold(empty, |sum, snapshot| sum.plus(&snapshot))
+        sum_of(self.links.iter().map(|link| histogram(link)))
     }
+
+    /// The sum of one counter of all packet servers.
+    pub fn sum_of_packet_servers(&self, counter: impl Fn(&PacketCounters) -> &Counter) -> u64 {
+        self.packets.iter().map(|server| counter(server).value()).sum()
+    }
+
+    /// The values of one histogram of all packet servers.
+    pub fn histogram_of_packet_servers(
+        &self,
+        histogram: impl Fn(&PacketCounters) -> &Histogram,
+    ) -> Snapshot {
+        sum_of(self.packets.iter().map(|server| histogram(server)))
+    }
+}
+
+fn sum_of<'a>(histograms: impl Iterator<Item = &'a Histogram>) -> Snapshot {
+    let empty = Histogram::new().snapshot();
+    histograms.fold(empty, |sum, histogram| sum.plus(&histogram.snapshot()))
 }
 
 /// Makes the servers and places them.
@@ -248,7 +265,7 @@ where
         blocks: vec![],
         delivery: Arc::clone(&delivery_counters),
         links: links.iter().map(|_| Arc::default()).collect(),
-        packets: Arc::default(),
+        packets: packets.iter().map(|_| Arc::default()).collect(),
         file: Arc::default(),
         classes: packets
             .iter()
@@ -287,8 +304,14 @@ where
     let (commands, delivery_commands) = ring(7 * streams + 1);
     let (delivery_reports, reports) = ring(4 * streams + 1);
     let (classes, class_changes) = ring(counters.classes.len().max(1));
-    let packet_server = packets.map(|PacketSetup { port, rate, tick, classes }| {
+    let mut class_changes = Some(class_changes);
+    let mut class_counters = Some(Arc::clone(&counters.classes));
+    let mut datagrams = vec![];
+    for (index, (setup, counters)) in packets.into_iter().zip(&counters.packets).enumerate() {
+        let PacketSetup { port, rate, tick, classes } = setup;
+        assert!(index == 0 || classes.is_empty(), "one packet server schedules all classes");
         let (end, requests, answers) = link_rings(leases, streams);
+        datagrams.push(end);
         let server = PacketServer::new(PacketParts {
             port,
             rate,
@@ -297,15 +320,15 @@ where
             memories: memories.clone(),
             requests,
             answers,
-            changes: class_changes,
+            // The limits of no classes never change.
+            changes: class_changes.take().unwrap_or_else(|| ring(1).1),
             leases,
-            counters: Arc::clone(&counters.packets),
-            class_counters: Arc::clone(&counters.classes),
+            counters: Arc::clone(counters),
+            class_counters: class_counters.take().unwrap_or_else(|| Arc::new([])),
             streams: Arc::clone(&stream_counters),
         });
-        placed.push((placement.packets, named(Job::Packets, 0), Box::new(server)));
-        end
-    });
+        placed.push((placement.packets[index], named(Job::Packets, index), Box::new(server)));
+    }
     assert_eq!(links.len(), placement.links.len(), "each link server has a core");
     let mut connections = vec![];
     for (index, (port, counters)) in links.into_iter().zip(&counters.links).enumerate() {
@@ -330,7 +353,7 @@ where
         commands: delivery_commands,
         reports: delivery_reports,
         waker: report_waker,
-        links: Links { connections, datagrams: packet_server },
+        links: Links { connections, datagrams },
         counters: delivery_counters,
     });
     placed.push((placement.delivery, named(Job::Delivery, 0), Box::new(delivery)));

@@ -66,8 +66,8 @@ pub struct DeliveryServer {
 pub(crate) struct Links {
     /// Each link server.
     pub(crate) connections: Vec<LinkEnd<Connection>>,
-    /// `None` if no datagrams are sent.
-    pub(crate) datagrams: Option<LinkEnd<Datagrams>>,
+    /// Each packet server; none if no datagrams are sent.
+    pub(crate) datagrams: Vec<LinkEnd<Datagrams>>,
 }
 
 /// The rings of one link.
@@ -611,7 +611,8 @@ impl Links {
                 link.give(ToLink::Open(Open { stream, content, output }));
             }
             Output::Datagrams(output) => {
-                self.datagrams().give(ToLink::Open(Open { stream, content, output }));
+                let server = &mut self.datagrams[usize::from(output.server.0)];
+                server.give(ToLink::Open(Open { stream, content, output }));
             }
         }
     }
@@ -622,18 +623,16 @@ impl Links {
             Some(Output::Connection(Connection { link, .. })) => {
                 self.connections[usize::from(link.0)].give(ToLink::Message(pass));
             }
-            Some(Output::Datagrams(_)) => self.datagrams().give(ToLink::Message(pass)),
+            Some(Output::Datagrams(Datagrams { server, .. })) => {
+                self.datagrams[usize::from(server.0)].give(ToLink::Message(pass));
+            }
             None => {}
         }
     }
 
-    fn datagrams(&mut self) -> &mut LinkEnd<Datagrams> {
-        self.datagrams.as_mut().expect("datagrams are admitted where they can be sent")
-    }
-
     fn pop(&mut self) -> Option<FromLink> {
         let connections = self.connections.iter_mut().find_map(|link| link.answers.pop());
-        connections.or_else(|| self.datagrams.as_mut()?.answers.pop())
+        connections.or_else(|| self.datagrams.iter_mut().find_map(|link| link.answers.pop()))
     }
 }
 

@@ -33,6 +33,10 @@ pub use ring::{EPROTO, StreamRing, ring_layout};
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Hash)]
 pub struct LinkId(pub u16);
 
+/// A packet server, by its number.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Hash)]
+pub struct PacketServerId(pub u16);
+
 /// One running delivery: a slot of the stream table, and its generation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub struct StreamId {

@@ -25,7 +25,8 @@ pub enum Job {
 pub struct ServerName {
     /// Its job.
     pub job: Job,
-    /// For disk and block the volume, in the order of the configuration; for link the link server.
+    /// For disk and block the volume, in the order of the configuration; for link and packets the
+    /// server.
     pub index: u16,
 }
 
@@ -38,7 +39,8 @@ impl fmt::Display for ServerName {
             // A single one is the usual case.
             Job::Link if self.index == 0 => return f.write_str("link"),
             Job::Link => "link",
-            Job::Packets => return f.write_str("packets"),
+            Job::Packets if self.index == 0 => return f.write_str("packets"),
+            Job::Packets => "packets",
             Job::File => return f.write_str("file"),
         };
         write!(f, "{job}.{}", self.index)
@@ -62,7 +64,7 @@ impl FromStr for ServerName {
             "file" => Job::File,
             _ => return Err(unknown(text)),
         };
-        let has_several = matches!(job, Job::Disk | Job::Block | Job::Link);
+        let has_several = matches!(job, Job::Disk | Job::Block | Job::Link | Job::Packets);
         let index = index.filter(|&index| index == 0 || has_several);
         index.map(|index| Self { job, index }).ok_or_else(|| unknown(text))
     }
@@ -70,7 +72,8 @@ impl FromStr for ServerName {
 
 fn unknown(text: &str) -> String {
     format!(
-        "`{text}` is not a server; write disk.0, block.0, delivery, link, link.1, packets or file"
+        "`{text}` is not a server; write disk.0, block.0, delivery, link, link.1, packets, \
+         packets.1 or file"
     )
 }
 
@@ -80,13 +83,13 @@ mod tests {
 
     #[test]
     fn names_round_trip() {
-        let jobs = [Job::Disk, Job::Block, Job::Link].into_iter();
+        let jobs = [Job::Disk, Job::Block, Job::Link, Job::Packets].into_iter();
         let several = jobs.flat_map(|job| (0..3).map(move |index| ServerName { job, index }));
-        let jobs = [Job::Delivery, Job::Packets, Job::File].into_iter();
+        let jobs = [Job::Delivery, Job::File].into_iter();
         for name in several.chain(jobs.map(|job| ServerName { job, index: 0 })) {
             assert_eq!(name.to_string().parse(), Ok(name));
         }
-        assert!("packets.1".parse::<ServerName>().is_err());
+        assert!("delivery.1".parse::<ServerName>().is_err());
         assert_eq!("disk".parse(), Ok(ServerName { job: Job::Disk, index: 0 }));
         assert!("disk.x".parse::<ServerName>().is_err());
         assert!("dusk".parse::<ServerName>().is_err());

@@ -21,6 +21,8 @@ mod hand_over;
 mod links;
 #[path = "promises/mismatches.rs"]
 mod mismatches;
+#[path = "promises/packet_servers.rs"]
+mod packet_servers;
 #[path = "promises/packets.rs"]
 mod packets;
 

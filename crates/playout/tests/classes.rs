@@ -144,7 +144,7 @@ async fn channels_share_what_their_class_may_have_and_are_refused_by_its_name() 
     // does not count, nor a second in which a disk of a busy machine had nothing for one of them,
     // its network took nothing, or it stood still.
     while inbox.receive(|_| ()).is_ok() {}
-    let packets = Arc::clone(&counters.packets);
+    let packets = Arc::clone(&counters.packets[0]);
     let (windows, inbox) = tokio::task::spawn_blocking(move || {
         take(&mut inbox, 900);
         let mut windows = vec![];
@@ -174,13 +174,13 @@ async fn channels_share_what_their_class_may_have_and_are_refused_by_its_name() 
         }
     }
     // Of its own class one has what it asks for, and is gathered as long as the class allows.
-    let before = (counters.packets.datagrams.value(), counters.packets.messages.value());
+    let before = (counters.packets[0].datagrams.value(), counters.packets[0].messages.value());
     // Only what turns that came late found due, on a busy machine, is gathered where no burst is
     // allowed.
     assert!((before.0 - before.1) * 10 < before.0, "{before:?}");
     channels.set(of(6, 40, "class = \"gold\"\n")).await.expect("it is taken");
     until(&channels, "c6", |status| status.sent_bytes > 4_000_000).await;
-    let gold = (counters.packets.datagrams.value(), counters.packets.messages.value());
+    let gold = (counters.packets[0].datagrams.value(), counters.packets[0].messages.value());
     let (datagrams, messages) = (gold.0 - before.0, gold.1 - before.1);
     assert!(messages * 3 < datagrams * 2, "{datagrams} datagrams in {messages} messages");
     let end = Instant::now() + PATIENCE;

@@ -111,7 +111,7 @@ impl Fixture {
         while !self.engine.broker.running().is_empty() {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
-        assert_eq!(self.engine.counters.packets.refused.value(), 0);
+        assert_eq!(self.engine.counters.packets[0].refused.value(), 0);
     }
 }
 
@@ -180,7 +180,7 @@ async fn sound_leaves_with_every_sample_and_each_title_in_whole_packets() {
         let gone = left_out(&list, &both);
         assert_eq!(list.len() + gone, 701 + 300, "{sendfile:?}");
         let gone = gone + left_out(&wide, &turns);
-        let underruns = fixture.engine.counters.packets.underruns.value();
+        let underruns = fixture.engine.counters.packets[0].underruns.value();
         assert!(gone == 0 || underruns > 0, "{sendfile:?}: {gone} left out");
         fixture.end(&channels).await;
     }

@@ -140,7 +140,7 @@ async fn ffprobe_gets_every_frame_of_video_and_audio_to_the_goodbye() {
         assert!(told.contains(&format!("aac,{audio}")), "{transport}: {told}");
         fixture.peace().await;
     }
-    assert_eq!(fixture.engine.counters.packets.refused.value(), 0);
+    assert_eq!(fixture.engine.counters.packets[0].refused.value(), 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -367,8 +367,9 @@ impl Sources {
 
     /// The same for datagrams.
     fn packet_underruns(&self) -> u64 {
-        let packets = &self.counters.packets;
-        packets.underruns.value() + packets.stalled_streams.value()
+        let counters = &self.counters;
+        counters.sum_of_packet_servers(|packets| &packets.underruns)
+            + counters.sum_of_packet_servers(|packets| &packets.stalled_streams)
     }
 
     /// Why a volume that is configured for uploads takes none.

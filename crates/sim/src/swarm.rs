@@ -59,6 +59,8 @@ pub(crate) struct Swarm {
     pub(crate) cores: usize,
     /// Link servers, between which the deliveries of connections are divided.
     pub(crate) links: usize,
+    /// None in worlds without datagrams.
+    pub(crate) packet_servers: usize,
     /// Every server is on a random core, not on the default one.
     pub(crate) scattered: bool,
     /// About how often a server moves to another core; `None`: never.
@@ -241,6 +243,7 @@ impl Swarm {
             duration,
             cores: 1,
             links: 1,
+            packet_servers: 0,
             scattered: false,
             moves: None,
             lateness: Nanos(0),
@@ -356,6 +359,12 @@ impl Swarm {
             duration,
             cores,
             links,
+            packet_servers: match (udp_outputs.is_empty(), ceiling) {
+                (true, _) => 0,
+                // One server schedules all classes.
+                (false, Some(_)) => 1,
+                (false, None) => all.fork(14).pick(&[1, links]),
+            },
             scattered: dice.chance(300),
             moves: draw_moves(&mut all.fork(13), cores),
             lateness,
@@ -784,6 +793,7 @@ pub(crate) struct Summary {
     duration: Nanos,
     cores: usize,
     links: usize,
+    packet_servers: usize,
     scattered: bool,
     moves: Option<Nanos>,
     lateness: Nanos,
@@ -804,6 +814,7 @@ impl Swarm {
             duration: self.duration,
             cores: self.cores,
             links: self.links,
+            packet_servers: self.packet_servers,
             scattered: self.scattered,
             moves: self.moves,
             lateness: self.lateness,

@@ -322,16 +322,18 @@ impl World {
                     titles: Arc::clone(&titles),
                 })
                 .collect(),
-            packets: (!swarm.udp_outputs.is_empty()).then(|| PacketSetup {
-                port: Box::new(PacketEnd {
-                    udp_outputs: Arc::clone(&udp_outputs),
-                    devices: devices.clone(),
-                    titles: Arc::clone(&titles),
-                }),
-                rate: LINK_RATE,
-                tick: swarm.packet_tick,
-                classes: classes_of(&swarm),
-            }),
+            packets: (0..swarm.packet_servers)
+                .map(|_| PacketSetup {
+                    port: Box::new(PacketEnd {
+                        udp_outputs: Arc::clone(&udp_outputs),
+                        devices: devices.clone(),
+                        titles: Arc::clone(&titles),
+                    }),
+                    rate: LINK_RATE,
+                    tick: swarm.packet_tick,
+                    classes: classes_of(&swarm),
+                })
+                .collect(),
             local: None,
             streams: swarm.streams,
             patience: Patience { behind_max: swarm.behind_max, ..Patience::default() },
@@ -340,7 +342,7 @@ impl World {
         });
         open(&net).watch(Arc::clone(&control.counters.streams));
         let counters = &control.counters;
-        open(&udp_outputs).watch(Arc::clone(&counters.packets), Arc::clone(&counters.streams));
+        open(&udp_outputs).watch(counters.packets.clone(), Arc::clone(&counters.streams));
         let write_paths = std::mem::take(&mut control.write_paths);
         let stores = shares.into_iter().zip(write_paths).map(|(share, write_path)| {
             let ((keeper, view), woken) = share?;
@@ -567,8 +569,8 @@ impl World {
             return;
         }
         let counters = &self.control.counters;
-        let underruns =
-            counters.sum_of_links(|link| &link.underruns) + counters.packets.underruns.value();
+        let underruns = counters.sum_of_links(|link| &link.underruns)
+            + counters.sum_of_packet_servers(|packets| &packets.underruns);
         let then = *self.recovered.get_or_insert(underruns);
         require(underruns == then, Invariant::Recovers, || {
             let more = underruns - then;
@@ -605,7 +607,6 @@ impl World {
 
     fn outcome(mut self) -> Outcome {
         let counters = &self.control.counters;
-        let packets = &counters.packets;
         let delivery = &self.control.counters.delivery;
         let waits = open(&self.net).first_bytes();
         let tally = Tally {
@@ -615,10 +616,13 @@ impl World {
             wait_median: waits.median(),
             simulated: self.swarm.duration,
             completed: delivery.completed.value(),
-            bytes: counters.sum_of_links(|link| &link.bytes) + packets.bytes.value(),
-            sends: counters.sum_of_links(|link| &link.sends) + packets.calls.value(),
-            datagrams: packets.datagrams.value(),
-            underruns: counters.sum_of_links(|link| &link.underruns) + packets.underruns.value(),
+            bytes: counters.sum_of_links(|link| &link.bytes)
+                + counters.sum_of_packet_servers(|packets| &packets.bytes),
+            sends: counters.sum_of_links(|link| &link.sends)
+                + counters.sum_of_packet_servers(|packets| &packets.calls),
+            datagrams: counters.sum_of_packet_servers(|packets| &packets.datagrams),
+            underruns: counters.sum_of_links(|link| &link.underruns)
+                + counters.sum_of_packet_servers(|packets| &packets.underruns),
             damaged: counters.blocks.iter().map(|block| block.damaged.value()).sum(),
             ..self.tally
         };
@@ -674,8 +678,12 @@ fn make_blocks(spec: &VolumeSpec) -> (ArenaOwner, Blocks, Memory) {
 fn place(swarm: &Swarm, dice: &mut Dice) -> Placement {
     let volumes = swarm.volumes.len();
     if !swarm.scattered || swarm.cores == 1 {
-        let links = (0..swarm.links).map(|link| link % swarm.cores).collect();
-        return Placement { links, ..Placement::sensible(volumes, swarm.cores) };
+        let spread = |servers| (0..servers).map(|server| server % swarm.cores).collect();
+        return Placement {
+            links: spread(swarm.links),
+            packets: spread(swarm.packet_servers),
+            ..Placement::sensible(volumes, swarm.cores)
+        };
     }
     let mut any = || dice.below(swarm.cores as u64) as usize;
     Placement {
@@ -684,7 +692,7 @@ fn place(swarm: &Swarm, dice: &mut Dice) -> Placement {
         blocks: (0..volumes).map(|_| any()).collect(),
         delivery: any(),
         links: (0..swarm.links).map(|_| any()).collect(),
-        packets: any(),
+        packets: (0..swarm.packet_servers).map(|_| any()).collect(),
         file: 0,
     }
 }

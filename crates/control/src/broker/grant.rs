@@ -12,8 +12,7 @@ use tactus_core::cost::PlannedCost;
 use tactus_core::datagrams::{Framing, Plan};
 use tactus_core::units::{BitRate, Bytes, MonoTime};
 use tactus_engine::message::{
-    Blocks, Chunks, Command, Delivery, Extent, LinkId, Mismatch, Outcome, Rate, Schedule, Start,
-    StreamId,
+    Blocks, Chunks, Command, Delivery, Extent, Mismatch, Outcome, Rate, Schedule, Start, StreamId,
 };
 use tactus_storage::catalogue::OpenTitle;
 use tokio::sync::oneshot;
@@ -29,8 +28,8 @@ pub struct Grant {
     pub(super) shared: Arc<Shared>,
     /// Its slot in the stream table.
     pub(super) slot: u32,
-    /// The link server of its connections.
-    pub(super) link: LinkId,
+    /// The index of the server that sends its deliveries.
+    pub(super) sender: u16,
     pub(super) cost: PlannedCost,
     /// Limit of the blocks that its deliveries may hold or wait for.
     pub(super) window: u32,
@@ -120,7 +119,7 @@ impl Grant {
         output: Output,
     ) -> Result<Running, DeliveryResult> {
         assert!(self.retiring.is_none(), "the delivery before has retired");
-        let output = output.sent_by(self.link);
+        let output = output.sent_by(self.sender);
         let failed = |errno| DeliveryResult::without_socket(Outcome::DiskFailed(errno));
         let (mut opened, delivery) = match source {
             Source::Blocks { extent, framing, plan } => {

@@ -10,7 +10,8 @@ use tactus_core::datagrams::Ip;
 use tactus_core::ports::SocketHandle;
 use tactus_core::units::{MIB, Nanos};
 use tactus_engine::message::{
-    self, Backpressure, Connection, ConnectionEnd, Datagrams, LinkId, StreamId, StreamRing,
+    self, Backpressure, Connection, ConnectionEnd, Datagrams, LinkId, PacketServerId, StreamId,
+    StreamRing,
 };
 
 use super::senders::Sender;
@@ -84,7 +85,7 @@ impl Output {
         let socket = Arc::clone(&udp.socket);
         let handle = SocketHandle(socket.as_raw_fd());
         let class = udp.class;
-        let datagrams = Datagrams { socket: handle, to, burst, class, after };
+        let datagrams = Datagrams { burst, class, after, ..Datagrams::to(handle, to) };
         let engine = message::Output::Datagrams(datagrams);
         Self { engine, socket: Some(socket), peer: Some(to) }
     }
@@ -99,10 +100,11 @@ impl Output {
         }
     }
 
-    /// The same, if it is a connection, sent by this link server.
-    pub(super) fn sent_by(mut self, link: LinkId) -> Self {
-        if let message::Output::Connection(connection) = &mut self.engine {
-            connection.link = link;
+    /// The same, sent by the server with this index among those that can send it.
+    pub(super) fn sent_by(mut self, index: u16) -> Self {
+        match &mut self.engine {
+            message::Output::Connection(connection) => connection.link = LinkId(index),
+            message::Output::Datagrams(datagrams) => datagrams.server = PacketServerId(index),
         }
         self
     }
@@ -126,7 +128,7 @@ impl Output {
     pub(super) fn sender(&self) -> Sender {
         match &self.engine {
             message::Output::Connection(_) => Sender::AnyLink,
-            message::Output::Datagrams(_) => Sender::Packets,
+            message::Output::Datagrams(datagrams) => Sender::Packets { after: datagrams.after },
         }
     }
 

@@ -17,7 +17,7 @@ use tactus_core::overload::Need;
 use tactus_core::ports::{FileHandle, Waker};
 use tactus_core::units::{BitRate, Bytes};
 use tactus_engine::message::{
-    ClassChange, Command, LinkId, Origin, Outcome, Pin, StreamId, StreamRing, TitleId, VolumeId,
+    ClassChange, Command, Origin, Outcome, Pin, StreamId, StreamRing, TitleId, VolumeId,
 };
 use tactus_ring::spsc::{Keep, Producer};
 use tactus_storage::catalogue::{self, OpenTitle};
@@ -31,6 +31,7 @@ use super::output::Output;
 use super::playbacks::{Playbacks, Successor, Ticket, Vacancy, ViewerId};
 use super::prices::DatagramCost;
 use super::refusal::{Refusals, ShareExceeded};
+use super::senders::Sender;
 use super::shares::{self, Claim, Shares};
 use super::spec::{BestEffortKind, DeliverySpec, ResourceRequest};
 use super::viewer::{Party, Viewer};
@@ -80,7 +81,8 @@ pub(super) struct Damage {
 /// An admitted request.
 pub(super) struct AdmittedRequest {
     pub(super) slot: u32,
-    pub(super) link: LinkId,
+    /// The index of the server that sends.
+    pub(super) sender: u16,
     pub(super) cost: PlannedCost,
     /// Limit of its blocks.
     pub(super) window: u32,
@@ -103,7 +105,10 @@ pub(super) struct Slot {
     pub(super) title: Option<TitleFile>,
     /// The cost that returns when the stream retires; the grant is gone.
     pub(super) release: Option<PlannedCost>,
-    pub(super) without_rate: Option<(BestEffortKind, LinkId)>,
+    /// The index of the server that sends.
+    pub(super) sender: u16,
+    /// Set without a rate.
+    pub(super) without_rate: Option<BestEffortKind>,
     /// Its use of a client's share.
     pub(super) claim: Option<(Party, Claim)>,
     /// The client, if it is not the other end of the connection.
@@ -137,7 +142,8 @@ pub(super) struct Slot {
 pub(super) struct RoomAside {
     vacancy: Vacancy,
     playback: Option<(ViewerId, TitleId)>,
-    without_rate: Option<(BestEffortKind, LinkId)>,
+    sender: u16,
+    without_rate: Option<BestEffortKind>,
     claim: Option<(Party, Claim)>,
     client: Option<String>,
     watches: Option<(TitleId, bool)>,
@@ -415,8 +421,10 @@ impl StreamTable {
             });
         }
         let (cost, window) = needs.cost_over_time(&self.ledger, rules, envelope, is_pinned);
-        let (cost, link) = loop {
-            match needs.sender.place(&cost, &self.ledger, &rules.senders, &self.without_rate) {
+        let only = self.only_sender(needs.sender);
+        let (cost, sender) = loop {
+            let senders = (only, self.without_rate.as_slice());
+            match needs.sender.place(&cost, &self.ledger, &rules.senders, senders) {
                 Ok(placed) => break placed,
                 Err(Rejection { resource: Resource::Arena | Resource::Streams, .. })
                     if self.give_up_one(title) => {}
@@ -435,16 +443,24 @@ impl StreamTable {
         let slot = self.free.pop().ok_or(none_free)?;
         self.ledger.admit_planned(&cost)?;
         self.slots[slot as usize].need = cost.disk_need();
-        self.slots[slot as usize].without_rate = without_rate.map(|kind| (kind, link));
+        self.slots[slot as usize].sender = sender;
+        self.slots[slot as usize].without_rate = without_rate;
         if without_rate.is_some() {
-            self.without_rate[usize::from(link.0)] += 1;
+            self.without_rate[usize::from(sender)] += 1;
         }
         match without_rate {
             Some(BestEffortKind::ShortAnswer) => self.short_answers += 1,
             Some(BestEffortKind::Download) => self.best_effort += 1,
             None => {}
         }
-        Ok(AdmittedRequest { slot, link, cost, window })
+        Ok(AdmittedRequest { slot, sender, cost, window })
+    }
+
+    /// The only server that can send, by its index: that of the stream that is followed.
+    fn only_sender(&self, sender: Sender) -> Option<u16> {
+        let Sender::Packets { after: Some(after) } = sender else { return None };
+        let slot = &self.slots[after.index as usize];
+        (slot.generation == after.generation).then_some(slot.sender)
     }
 
     /// Reads `title` into memory if half of the arena stays for all other streams.
@@ -541,14 +557,15 @@ impl StreamTable {
         let vacancy = self.playbacks.take(playback, ticket)?;
         let slot = &self.slots[vacancy.slot as usize];
         let (playback, client) = (slot.playback.clone(), slot.client.clone());
-        let (without_rate, claim, watches) = (slot.without_rate, slot.claim.clone(), slot.watches);
+        let (sender, without_rate) = (slot.sender, slot.without_rate);
+        let (claim, watches) = (slot.claim.clone(), slot.watches);
         self.release(vacancy.slot, &vacancy.cost);
-        Some(RoomAside { vacancy, playback, without_rate, claim, client, watches })
+        Some(RoomAside { vacancy, playback, sender, without_rate, claim, client, watches })
     }
 
     /// Keeps a room again. Nothing has been admitted since it was set aside.
     pub(super) fn put_back(&mut self, room: RoomAside) {
-        let RoomAside { vacancy, playback, without_rate, claim, client, watches } = room;
+        let RoomAside { vacancy, playback, sender, without_rate, claim, client, watches } = room;
         if let Some((title, true)) = watches
             && !self.hot_titles.is_pinned(title)
         {
@@ -560,8 +577,8 @@ impl StreamTable {
         if let Some((viewer, _)) = &playback {
             self.playbacks.enter(viewer, vacancy.slot);
         }
-        if let Some((kind, link)) = without_rate {
-            self.without_rate[usize::from(link.0)] += 1;
+        if let Some(kind) = without_rate {
+            self.without_rate[usize::from(sender)] += 1;
             match kind {
                 BestEffortKind::ShortAnswer => self.short_answers += 1,
                 BestEffortKind::Download => self.best_effort += 1,
@@ -576,7 +593,8 @@ impl StreamTable {
         self.ledger.restore_planned(&vacancy.cost);
         let slot = &mut self.slots[vacancy.slot as usize];
         (slot.playback, slot.client) = (playback, client);
-        (slot.without_rate, slot.claim, slot.watches) = (without_rate, claim, watches);
+        (slot.sender, slot.without_rate) = (sender, without_rate);
+        (slot.claim, slot.watches) = (claim, watches);
         self.playbacks.keep_again(vacancy);
     }
 
@@ -611,8 +629,8 @@ impl StreamTable {
         if let Some((viewer, _)) = slot.playback.take() {
             self.playbacks.leave(&viewer, index);
         }
-        if let Some((kind, link)) = slot.without_rate.take() {
-            self.without_rate[usize::from(link.0)] -= 1;
+        if let Some(kind) = slot.without_rate.take() {
+            self.without_rate[usize::from(slot.sender)] -= 1;
             match kind {
                 BestEffortKind::ShortAnswer => self.short_answers -= 1,
                 BestEffortKind::Download => self.best_effort -= 1,

@@ -43,7 +43,7 @@ impl Fixture {
         Self::with_links(streams, 1)
     }
 
-    /// The same with so many link servers, each on a core of its own.
+    /// The same with so many link servers and packet servers, each pair on a core of its own.
     fn with_links(streams: u32, links: u32) -> Self {
         let disk = DiskLimits {
             model: DiskModel::SLOWEST,
@@ -71,7 +71,11 @@ impl Fixture {
         let counters: Arc<[_]> = (0..100).map(|_| StreamCounters::default()).collect();
         let retry_after = Duration::from_secs(1);
         let rules = BrokerRules {
-            senders: SenderNumbers { links: (0..links).collect(), packets: 0, file: 0 },
+            senders: SenderNumbers {
+                links: (0..links).collect(),
+                packets: (0..links).collect(),
+                file: 0,
+            },
             cpus: (0..links).collect(),
             downloads_max: 2,
             download_share: crate::settings::ClientShare::Fair,
@@ -600,11 +604,39 @@ fn downloads_are_spread_over_the_link_servers() {
     let fixture = Fixture::with_links(2, 2);
     let admit = || fixture.admit(None, LEN).expect("room for two downloads");
     let (first, second) = (admit(), admit());
-    assert_eq!([first.link.0, second.link.0], [0, 1]);
+    assert_eq!([first.sender, second.sender], [0, 1]);
     drop(first);
-    assert_eq!(admit().link.0, 0, "where the first one was");
+    assert_eq!(admit().sender, 0, "where the first one was");
     drop(second);
-    assert_eq!(admit().link.0, 0, "both are idle again");
+    assert_eq!(admit().sender, 0, "both are idle again");
+}
+
+#[tokio::test]
+async fn datagrams_are_spread_over_the_packet_servers_and_a_successor_stays() {
+    let fixture = Fixture::with_links(100, 2);
+    let socket = std::net::UdpSocket::bind("127.0.0.1:0").expect("a port");
+    let udp_output = UdpOutput::of(socket.into(), None);
+    let to = "239.1.1.1:5000".parse().expect("an address");
+    let admit = |after| {
+        let output = Output::datagrams_after(&udp_output, to, Nanos(0), after);
+        let (broker, packets) = (&fixture.broker, (Framing::Plain, &output));
+        let rates = [BitRate(8_000_000); 2];
+        let spec = DeliverySpec::datagrams(broker, &fixture.title, rates, packets, None);
+        (broker.admit(&spec).ok().expect("room for all"), output)
+    };
+    let ((first, _), (mut second, output)) = (admit(None), admit(None));
+    assert_eq!([first.sender, second.sender], [0, 1]);
+    let source = Source::Blocks {
+        extent: Extent::Range(Bytes(0)..Bytes(1000)),
+        framing: Framing::Plain,
+        plan: None,
+    };
+    let running = second.start_now(&fixture.title, source, output).ok().expect("it starts");
+    drop(first);
+    // The other core has more free time.
+    let (successor, _) = admit(Some(running.stream()));
+    assert_eq!(successor.sender, 1, "the packet server that knows its numbers");
+    assert_eq!(admit(None).0.sender, 0);
 }
 
 #[path = "tests/keeping.rs"]

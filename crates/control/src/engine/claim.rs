@@ -49,11 +49,11 @@ pub(super) fn of_plan(plan: Vec<CorePlan>) -> ClaimedPlan {
 
 /// Plans `cpus` and `volumes` by default, on processors that no other server has claimed. If all
 /// are claimed, the usual plan is used and its processors are shared.
-pub(super) fn of_default(cpus: &[u32], volumes: u16) -> ClaimedPlan {
+pub(super) fn of_default(cpus: &[u32], volumes: u16, packets_max: u16) -> ClaimedPlan {
     let mut free = cpus.to_vec();
     // Each round removes at least one processor.
     while !free.is_empty() {
-        let plan = placement::default_placement(&free, volumes);
+        let plan = placement::default_placement(&free, volumes, packets_max);
         let (claims, taken) = claim(&plan);
         if taken.is_empty() {
             let avoided = cpus.iter().copied().filter(|cpu| !free.contains(cpu)).collect();
@@ -61,7 +61,7 @@ pub(super) fn of_default(cpus: &[u32], volumes: u16) -> ClaimedPlan {
         }
         free.retain(|cpu| !taken.contains(cpu));
     }
-    of_plan(placement::default_placement(cpus, volumes))
+    of_plan(placement::default_placement(cpus, volumes, packets_max))
 }
 
 /// The claims obtained, and the processors that other servers have claimed.
@@ -116,18 +116,18 @@ mod tests {
     #[test]
     fn s04_a_second_server_takes_another_core_and_a_third_is_warned() {
         let all = cpus(700, 2);
-        let first = of_default(&all, 1);
+        let first = of_default(&all, 1, 1);
         assert_eq!((first.plan[0].cpu, first.notes()), (701, None));
-        let second = of_default(&all, 1);
+        let second = of_default(&all, 1, 1);
         assert_eq!((second.plan[0].cpu, second.notes()), (700, None));
         assert_eq!(second.avoided, [701]);
-        let third = of_default(&all, 1);
+        let third = of_default(&all, 1, 1);
         assert_eq!(third.plan[0].cpu, 701);
         assert!(
             third.notes().is_some_and(|note| note.contains("core 701 is also used by another"))
         );
         drop(first);
-        let again = of_default(&all, 1);
+        let again = of_default(&all, 1, 1);
         assert_eq!((again.plan[0].cpu, again.notes()), (701, None), "a claim ends with its server");
     }
 
@@ -136,13 +136,13 @@ mod tests {
         let all = cpus(800, 8);
         let of =
             |claimed: &ClaimedPlan| claimed.plan.iter().map(|core| core.cpu).collect::<Vec<_>>();
-        let (first, second) = (of_default(&all, 2), of_default(&all, 2));
+        let (first, second) = (of_default(&all, 2, 1), of_default(&all, 2, 1));
         assert_eq!((of(&first), of(&second)), (vec![805, 806, 807], vec![803, 804]));
     }
 
     #[test]
     fn s04_a_configured_plan_is_kept_and_sharing_is_reported() {
-        let plan = placement::default_placement(&cpus(900, 2), 1);
+        let plan = placement::default_placement(&cpus(900, 2), 1, 1);
         let first = of_plan(plan.clone());
         let second = of_plan(plan.clone());
         assert_eq!((first.notes(), second.plan), (None, plan));

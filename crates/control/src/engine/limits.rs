@@ -305,6 +305,11 @@ pub(super) fn number_of(servers: &[ServerName], job: Job, index: usize) -> u32 {
     servers.iter().position(is_it).expect("the engine has this server") as u32
 }
 
+/// The numbers of all servers with a job.
+pub(super) fn numbers_of(servers: &[ServerName], job: Job) -> Vec<u32> {
+    (0..).zip(servers).filter(|(_, name)| name.job == job).map(|(number, _)| number).collect()
+}
+
 /// Each server as the ledger sees it, by its number there.
 pub(super) fn places_of(
     settings: &EngineSettings,
@@ -318,7 +323,7 @@ pub(super) fn places_of(
             Job::Block => placement.blocks[index],
             Job::Delivery => placement.delivery,
             Job::Link => placement.links[index],
-            Job::Packets => placement.packets,
+            Job::Packets => placement.packets[index],
             Job::File => placement.file,
         };
         let kept = match name.job {

@@ -1,4 +1,5 @@
-//! The packet link's back end, chosen by measurement, and the cost of a datagram in admission.
+//! The back end of the packet servers, chosen by measurement, and the cost of a datagram in
+//! admission.
 //!
 //! Promise: if streams are refused because the processor was slow during the measurement at the
 //! start, the measurement is repeated, and the cheapest one counts. Admitted streams keep their
@@ -12,7 +13,7 @@ use tactus_core::units::{Bytes, MonoTime, Nanos};
 use tactus_notation::units::exact;
 use tactus_sys::packets::back_end::{self, BackEnd, Candidate, ChosenPort, ExpectedUse, Gauge};
 use tactus_sys::packets::gaps::{GapCounters, GapOptions};
-use tactus_sys::packets::udp_output::{self, Cutting};
+use tactus_sys::packets::udp_output::{self, Cutting, UdpLink};
 
 use crate::broker::{Broker, DatagramCost, UDP_BUFFER, UDP_BUFFER_MIN};
 use crate::engine::watchdog::LOOK;
@@ -33,10 +34,12 @@ pub struct PacketFacts {
     pub gaps: Option<Arc<GapCounters>>,
 }
 
+/// A port for each of `servers` packet servers.
 pub(super) fn open(
     settings: &EngineSettings,
+    servers: usize,
     degraded: &mut Vec<String>,
-) -> (Box<dyn PacketPort>, PacketFacts, Watch) {
+) -> (Vec<Box<dyn PacketPort>>, PacketFacts, Watch) {
     let wanted = match settings.packets.back_end {
         ConfiguredBackEnd::Auto => None,
         ConfiguredBackEnd::Sendmmsg => Some(BackEnd::Sendmmsg),
@@ -66,7 +69,17 @@ pub(super) fn open(
     let measured = if gaps.is_some() { BackEnd::Sendmmsg } else { back_end };
     let watch = Watch { gauge, measured, cutting, tick, looks: MeasurementSchedule::default() };
     let datagram = watch.cost().unwrap_or(DatagramCost::each(DATAGRAM_UNKNOWN));
-    (port, PacketFacts { back_end, cutting, candidates, datagram, gaps }, watch)
+    let mut ports = vec![port];
+    for number in 1..servers {
+        ports.push(back_end.open(use_of).unwrap_or_else(|error| {
+            degraded.push(format!(
+                "packets.{number} sends by {}: there is no second port of {back_end}: {error}",
+                BackEnd::Sendmmsg
+            ));
+            Box::new(UdpLink::new())
+        }));
+    }
+    (ports, PacketFacts { back_end, cutting, candidates, datagram, gaps }, watch)
 }
 
 /// The effect of an output buffer of this size, if it is too small.

@@ -251,7 +251,7 @@ impl Watch {
         }
         self.stalls.lock().standing = standing;
         let moved = self.counters.sum_of_links(|link| &link.stalled_streams)
-            + self.counters.packets.stalled_streams.value();
+            + self.counters.sum_of_packet_servers(|packets| &packets.stalled_streams);
         for core in &mut self.cores {
             let log = core.pending.due(now);
             if log == LogAction::Nothing {
@@ -371,7 +371,7 @@ mod tests {
             delivery: Arc::default(),
             links: vec![Arc::default()],
             file: Arc::default(),
-            packets: Arc::default(),
+            packets: vec![Arc::default()],
             classes: Arc::new([]),
             streams: Arc::new([]),
         };

@@ -148,7 +148,7 @@ fn broker() -> Broker {
     };
     let (to_engine, _) = ring(64);
     let rules = BrokerRules {
-        senders: SenderNumbers { links: vec![0], packets: 0, file: 0 },
+        senders: SenderNumbers { links: vec![0], packets: vec![0], file: 0 },
         cpus: vec![0],
         downloads_max: 2,
         download_share: crate::settings::ClientShare::Fair,

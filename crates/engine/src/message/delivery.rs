@@ -19,7 +19,7 @@ use tactus_core::units::{BitRate, Bytes, MonoTime, Nanos};
 use tactus_ring::spsc::Consumer;
 
 use super::ring::StreamRing;
-use super::{LinkId, StreamId, TitleId, VolumeId};
+use super::{LinkId, PacketServerId, StreamId, TitleId, VolumeId};
 
 /// One delivery, checked.
 #[derive(Debug)]
@@ -386,6 +386,8 @@ impl Connection {
 /// Output parameters of datagrams.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Datagrams {
+    /// The packet server that sends. It is that of `after`, if there is one.
+    pub server: PacketServerId,
     /// The socket, which deliveries may share; open until `Report::Finished`.
     pub socket: SocketHandle,
     /// The destination.
@@ -402,6 +404,12 @@ pub struct Datagrams {
 }
 
 impl Datagrams {
+    /// From `socket` to `to`, each by itself, without a class, in a session of their own.
+    pub const fn to(socket: SocketHandle, to: SocketAddr) -> Self {
+        let (server, burst) = (PacketServerId(0), Nanos(0));
+        Self { server, socket, to, burst, class: None, after: None }
+    }
+
     /// The version of IP that carries them.
     pub(crate) fn ip(&self) -> Ip {
         if self.to.is_ipv4() { Ip::V4 } else { Ip::V6 }

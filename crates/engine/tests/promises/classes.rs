@@ -32,13 +32,8 @@ fn start(fixture: &mut Fixture, rate: u64, class: u16) -> StreamId {
     let pace = Some(Rate { rate, burst: Bytes(0), tick: Tick::Ms10 });
     let mut start = fixture.start_of(3, pace, 0..TITLE.0);
     let stream = start.stream;
-    start.output = Output::Datagrams(Datagrams {
-        socket: SocketHandle(70),
-        to: to(stream.index),
-        burst: Nanos(0),
-        class: Some(ClassNumber(class)),
-        after: None,
-    });
+    let output = Datagrams::to(SocketHandle(70), to(stream.index));
+    start.output = Output::Datagrams(Datagrams { class: Some(ClassNumber(class)), ..output });
     fixture.begin(start.repeating());
     stream
 }
@@ -84,7 +79,7 @@ fn streams_share_the_ceiling_of_an_over_subscribed_class_in_proportion_to_their_
             }
         }
         let counters = &fixture.control.counters;
-        assert_eq!(counters.packets.underruns.value(), 0);
+        assert_eq!(counters.packets[0].underruns.value(), 0);
         let class = &counters.classes[0];
         assert_about(class.second_bytes.value(), ceiling.bytes_in(SECOND).0, "a second of all");
         assert!(class.bytes.value() > class.second_bytes.value());
@@ -186,7 +181,7 @@ fn a_class_that_changes_has_its_new_rates_at_once_and_moves_no_datagram_of_anoth
             assert_about(all, expected * 125_000, "the class that changes");
             fixture.pass(Nanos::from_micros(345_678));
         }
-        assert_eq!(fixture.control.counters.packets.underruns.value(), 0);
+        assert_eq!(fixture.control.counters.packets[0].underruns.value(), 0);
         let network = fixture.network();
         let left = network.datagrams.iter();
         let of_others = left.filter(|each| others.iter().any(|other| each.to == to(other.index)));

@@ -7,7 +7,7 @@ use tactus_core::block_list::BlockList;
 use tactus_core::datagrams::{Framing, Plan, Session, Sound};
 use tactus_core::ports::SocketHandle;
 use tactus_core::rtp::pcm::{Encoding, PacketTime, PcmFormat};
-use tactus_core::units::{BitRate, Bytes, MonoTime, Nanos};
+use tactus_core::units::{BitRate, Bytes, MonoTime};
 use tactus_engine::message::{
     Backpressure, Blocks, Chunks, Connection, Datagrams, Delivery, Extent, Mismatch, Output,
     Schedule,
@@ -16,13 +16,10 @@ use tactus_engine::message::{
 use crate::BY_THE_CLOCK;
 use crate::fixture::{BLOCK, BOTH, Fixture, TITLE};
 
-const DATAGRAMS: Output = Output::Datagrams(Datagrams {
-    socket: SocketHandle(2),
-    to: SocketAddr::new(IpAddr::V4(Ipv4Addr::new(239, 1, 1, 1)), 5004),
-    burst: Nanos(0),
-    class: None,
-    after: None,
-});
+const DATAGRAMS: Output = Output::Datagrams(Datagrams::to(
+    SocketHandle(2),
+    SocketAddr::new(IpAddr::V4(Ipv4Addr::new(239, 1, 1, 1)), 5004),
+));
 
 fn sound() -> Framing {
     let session = Session { source: 1, sequence: 2, timestamp: 3 };

@@ -19,7 +19,7 @@ const PACED: Option<Rate> = Some(Rate { rate: BitRate(RATE), burst: Bytes(0), ti
 /// Two UDP outputs, and an address for each stream.
 fn output(number: u32, burst: Nanos) -> Datagrams {
     let to = SocketAddr::from(([239, 1, 1, number as u8], 5004));
-    Datagrams { socket: SocketHandle(70 + number as i32 % 2), to, burst, class: None, after: None }
+    Datagrams { burst, ..Datagrams::to(SocketHandle(70 + number as i32 % 2), to) }
 }
 
 struct StreamSpec {
@@ -101,8 +101,8 @@ fn each_datagram_leaves_in_the_tick_in_which_it_is_due() {
             assert_eq!(u64::from(ticks), due(nth).0 * 9 / 100_000);
         }
         let counters = &fixture.control.counters;
-        assert_eq!(counters.packets.underruns.value(), 0);
-        assert_eq!(counters.packets.datagrams.value(), datagrams.len() as u64);
+        assert_eq!(counters.packets[0].underruns.value(), 0);
+        assert_eq!(counters.packets[0].datagrams.value(), datagrams.len() as u64);
         assert_eq!(counters.blocks[0].leased.value(), 0);
     }
 }
@@ -124,7 +124,7 @@ fn a_port_that_keeps_the_time_is_told_when_each_datagram_is_due() {
                 (0..).zip(&datagrams).map(|(nth, each)| each.at.since(datagrams[0].at) == due(nth));
             assert!(apart.into_iter().all(|is_exact| is_exact));
         }
-        let counters = &fixture.control.counters.packets;
+        let counters = &fixture.control.counters.packets[0];
         assert_eq!((counters.underruns.value(), counters.stalls.value()), (0, 0));
     }
 }
@@ -183,7 +183,7 @@ fn a_stream_follows_another_without_a_gap_in_its_session() {
         assert_eq!(finished(&fixture, second), Some((Outcome::Complete, TITLE)));
         assert!(retired(&fixture, first) && retired(&fixture, second));
         let counters = &fixture.control.counters;
-        assert_eq!(counters.packets.underruns.value(), 0);
+        assert_eq!(counters.packets[0].underruns.value(), 0);
         assert_eq!(counters.blocks[0].leased.value(), 0);
     }
 }
@@ -331,7 +331,7 @@ fn a_stall_of_the_machine_leaves_the_streams_in_the_same_turns() {
         let from = fixture.now;
         fixture.pass(SECOND.times(2));
         let turns = turns_since(&fixture, from);
-        assert_eq!(fixture.control.counters.packets.stalls.value(), 1);
+        assert_eq!(fixture.control.counters.packets[0].stalls.value(), 1);
         assert!(turns <= 2 * RATE / 8 / PAYLOAD.0 + 1, "{turns}");
         assert!(streams.into_iter().chain([late]).all(|each| !left(&fixture, each).is_empty()));
     }
@@ -380,7 +380,7 @@ fn a_title_that_repeats_goes_on_without_a_gap_until_it_is_stopped() {
             bytes.chunks(TITLE.0 as usize).all(|turn| content(2, 0, turn.len() as u64) == turn)
         );
         assert!(lateness(&datagrams).iter().all(|&late| late <= 2 * TICK.0));
-        assert_eq!(fixture.control.counters.packets.underruns.value(), 0);
+        assert_eq!(fixture.control.counters.packets[0].underruns.value(), 0);
         assert_eq!(finished(&fixture, stream), None);
         fixture.command(Command::Stop(stream));
         fixture.pass(SECOND);
@@ -411,7 +411,7 @@ fn a_full_socket_makes_late_and_loses_nothing() {
             let over = late.iter().rposition(|&late| late > 2 * TICK.0).unwrap();
             assert!(over < late.len() - 100);
         }
-        assert_eq!(fixture.control.counters.packets.stalls.value(), 0);
+        assert_eq!(fixture.control.counters.packets[0].stalls.value(), 0);
     }
 }
 
@@ -443,8 +443,8 @@ fn after_a_long_pause_of_the_link_or_the_machine_nothing_comes_in_one_burst() {
             let datagrams = left(&fixture, stream);
             assert_eq!(payload(&datagrams), content(1, 0, payload(&datagrams).len() as u64));
             assert_one_second_without_a_burst(&datagrams[before..]);
-            assert_eq!(fixture.control.counters.packets.stalls.value(), 1);
-            assert_eq!(fixture.control.counters.packets.underruns.value(), 0);
+            assert_eq!(fixture.control.counters.packets[0].stalls.value(), 1);
+            assert_eq!(fixture.control.counters.packets[0].underruns.value(), 0);
         }
     }
 }
@@ -456,10 +456,10 @@ fn a_turn_that_comes_late_sends_all_that_is_due_of_a_stream_as_one_message() {
             let mut fixture = Fixture::new(memory);
             let stream = start(&mut fixture, StreamSpec { burst, ..StreamSpec::rtp(1) });
             fixture.pass(SECOND);
-            let messages = fixture.control.counters.packets.messages.value();
+            let messages = fixture.control.counters.packets[0].messages.value();
             let before = left(&fixture, stream).len();
             fixture.stand_still(MILLISECOND.times(60));
-            assert_eq!(fixture.control.counters.packets.messages.value(), messages + 1);
+            assert_eq!(fixture.control.counters.packets[0].messages.value(), messages + 1);
             let datagrams = left(&fixture, stream);
             // A gap is 5.02 ms, and what waits for a message waits for three of them.
             assert!(
@@ -480,7 +480,7 @@ fn a_turn_that_comes_late_sends_all_that_is_due_of_a_stream_as_one_message() {
                 let is_late = each.at > begin + due(nth) + burst.max(TICK) + TICK;
                 assert!(!is_late || (before..before + 13).contains(&nth), "{nth} is late");
             }
-            assert_eq!(fixture.control.counters.packets.stalls.value(), 0);
+            assert_eq!(fixture.control.counters.packets[0].stalls.value(), 0);
         }
     }
 }
@@ -498,7 +498,7 @@ fn what_the_kernel_refuses_is_counted_and_the_stream_goes_on() {
         fixture.network().unreachable.clear();
         fixture.pass(SECOND);
         let datagrams = left(&fixture, gone);
-        let lost = fixture.control.counters.packets.refused.value();
+        let lost = fixture.control.counters.packets[0].refused.value();
         assert!(lost.abs_diff(RATE / 8 / PAYLOAD.0) <= 1, "a second of them");
         // Those after the gap are those of their time.
         let next = rtp::Packet::read(&datagrams[before].bytes).unwrap().sequence;
@@ -527,7 +527,7 @@ fn what_a_slow_disk_has_not_brought_is_an_underrun_and_not_owed_at_once() {
         assert_eq!(long, 1, "one gap");
         // Anything closer than a gap would be a burst.
         assert!(gaps.iter().all(|&gap| gap + TICK.0 >= due(1).0));
-        assert_eq!(fixture.control.counters.packets.underruns.value(), 1);
+        assert_eq!(fixture.control.counters.packets[0].underruns.value(), 1);
     }
 }
 
@@ -604,7 +604,7 @@ fn who_is_stopped_while_the_link_stands_still_leaves_nobody_a_burst() {
             assert_eq!(sent, content(title, 0, sent.len() as u64));
             assert_one_second_without_a_burst(&datagrams[before..]);
             // Each has a UDP output of its own, which stood still.
-            assert_eq!(fixture.control.counters.packets.stalls.value(), 2);
+            assert_eq!(fixture.control.counters.packets[0].stalls.value(), 2);
         }
     }
 }
@@ -647,7 +647,7 @@ fn a_udp_output_that_takes_nothing_makes_its_own_streams_late_and_nobody_else() 
                 let most = RATE / 8 / PAYLOAD.0 + if still > 250 { 3 } else { 12 };
                 assert!(second.count() as u64 <= most, "what it was late comes in, up to 250 ms");
             }
-            let stalls = fixture.control.counters.packets.stalls.value();
+            let stalls = fixture.control.counters.packets[0].stalls.value();
             assert_eq!(stalls, u64::from(still > 250));
             assert_eq!(fixture.control.counters.blocks[0].leased.value(), 0);
         }

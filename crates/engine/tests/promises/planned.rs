@@ -12,7 +12,7 @@ use tactus_core::ports::SocketHandle;
 use tactus_core::rtp;
 use tactus_core::stagger::Tick;
 use tactus_core::ts::{Continuity, PACKET, PCR_BYTE, Packet, Pcr, Pid, set_pcr};
-use tactus_core::units::{BitRate, Bytes, MILLISECOND, MediaTime, MonoTime, Nanos, SECOND};
+use tactus_core::units::{BitRate, Bytes, MILLISECOND, MediaTime, MonoTime, SECOND};
 use tactus_engine::message::{Command, Connection, Datagrams, Outcome, Output, Rate, StreamId};
 
 use crate::fixture::{BOTH, Dice, Fixture, TICK};
@@ -77,13 +77,8 @@ fn start(fixture: &mut Fixture, spec: StreamSpec) -> StreamId {
     start.origin.len = line().len();
     let stream = start.stream;
     start.framing = Framing::Rtp(SESSION);
-    start.output = Output::Datagrams(Datagrams {
-        socket: SocketHandle(70),
-        to: to(stream.index),
-        burst: Nanos(0),
-        class: None,
-        after: spec.after,
-    });
+    let output = Datagrams::to(SocketHandle(70), to(stream.index));
+    start.output = Output::Datagrams(Datagrams { after: spec.after, ..output });
     start.plan = Some(Arc::new(spec.plan));
     if spec.repeats {
         start = start.repeating();
@@ -153,7 +148,7 @@ fn a_variable_title_that_repeats_leaves_by_one_clock_without_a_break() {
             let due = begin + line().due(Bytes(nth as u64 * PAYLOAD.0), 0);
             assert!(*at >= due && at.since(due) <= TICK.times(2), "{nth}");
         }
-        let counters = &fixture.control.counters.packets;
+        let counters = &fixture.control.counters.packets[0];
         assert_eq!((counters.underruns.value(), counters.unstamped.value()), (0, 0));
         // Each second against what was due in it: a datagram more or less.
         let off = counters.deviation.snapshot();
@@ -247,7 +242,7 @@ fn stuffed_it_leaves_at_a_constant_rate_and_so_does_its_clock() {
         }
         let is_null = |bytes: &&[u8]| Packet::first_of(bytes).is_some_and(|p| p.pid() == Pid::NULL);
         let nulls = bytes.chunks(PACKET).filter(is_null).count();
-        let counters = &fixture.control.counters.packets;
+        let counters = &fixture.control.counters.packets[0];
         assert_eq!(counters.stuffed.value(), nulls as u64);
         // Of 2 Mbit/s 44 % are the title's.
         assert!((nulls * PACKET * 100 / bytes.len()).abs_diff(44) < 5, "{nulls}");

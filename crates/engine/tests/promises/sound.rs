@@ -8,7 +8,7 @@ use tactus_core::ports::SocketHandle;
 use tactus_core::rtp;
 use tactus_core::rtp::pcm::{Encoding, PacketTime, PcmFormat, samples};
 use tactus_core::stagger::Tick;
-use tactus_core::units::{Bytes, MILLISECOND, MonoTime, Nanos, SECOND};
+use tactus_core::units::{Bytes, MILLISECOND, MonoTime, SECOND};
 use tactus_engine::message::{Datagrams, Outcome, Output, Rate, StreamId};
 
 use crate::fixture::{BOTH, Datagram, Fixture, TICK, TITLE, content};
@@ -27,9 +27,7 @@ fn start(fixture: &mut Fixture, title: i32, begin: Option<MonoTime>) -> StreamId
     let stream = start.stream;
     let session = Session { source: 7, sequence: 65_000, timestamp: ZERO };
     start.framing = Framing::Sound(Sound { session, format: FORMAT, width: 2 });
-    let (socket, to) = (SocketHandle(70), to(stream));
-    let (burst, class, after) = (Nanos(0), None, None);
-    start.output = Output::Datagrams(Datagrams { socket, to, burst, class, after });
+    start.output = Output::Datagrams(Datagrams::to(SocketHandle(70), to(stream)));
     start.plan = Some(Arc::new(Plan { begin, ..Plan::default() }));
     fixture.begin(start);
     stream
@@ -83,7 +81,7 @@ fn sound_leaves_at_the_times_of_its_media_clock_to_the_last_sample() {
         assert_eq!(one.0, ZERO.wrapping_add(9 * 48_000));
         assert_eq!(late.0.wrapping_sub(ZERO) % 48, 0);
         let counters = &fixture.control.counters;
-        assert_eq!(counters.packets.underruns.value(), 0);
+        assert_eq!(counters.packets[0].underruns.value(), 0);
         assert_eq!(counters.blocks[0].leased.value(), 0);
     }
 }
@@ -109,7 +107,7 @@ fn what_a_slow_disk_has_not_brought_is_left_out_and_the_stream_stays_in_step() {
             numbers > 1
         });
         assert_eq!(jumps.count(), 1, "one gap");
-        assert_eq!(fixture.control.counters.packets.underruns.value(), 1);
+        assert_eq!(fixture.control.counters.packets[0].underruns.value(), 1);
         assert_eq!(finished(&fixture, stream), Some((Outcome::Complete, TITLE)));
         assert!(retired(&fixture, stream));
         assert_eq!(fixture.control.counters.blocks[0].leased.value(), 0);

@@ -161,7 +161,7 @@ fn broker(link: BitRate) -> (Broker, Consumer<Command>) {
         class_changes: None,
         waker: Box::new(Silent),
         rules: BrokerRules {
-            senders: SenderNumbers { links: vec![0], packets: 0, file: 0 },
+            senders: SenderNumbers { links: vec![0], packets: vec![0], file: 0 },
             cpus: vec![0],
             downloads_max: 2,
             download_share: ClientShare::All,

@@ -47,7 +47,7 @@ async fn r10_packets_of_192_and_204_bytes_repeat_as_one_clean_stream_of_plain_pa
         while !fixture.engine.broker.running().is_empty() {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
-        assert_eq!(fixture.engine.counters.packets.refused.value(), 0);
+        assert_eq!(fixture.engine.counters.packets[0].refused.value(), 0);
     }
 }
 

@@ -311,7 +311,7 @@ async fn video_frames_of_h264_come_at_the_scale_in_order_and_decode() {
     let fixture = stage_of(DISK_MODEL, |file| film(file, H264)).await;
     tokio::task::block_in_place(|| is_shown_at_every_scale(&fixture, false));
     fixture.peace().await;
-    assert_eq!(fixture.engine.counters.packets.refused.value(), 0);
+    assert_eq!(fixture.engine.counters.packets[0].refused.value(), 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -14,10 +14,11 @@ use prometheus_client::registry::Unit;
 use tactus_control::access;
 use tactus_control::recording::{Loss, LossKind};
 use tactus_core::ledger::Resource;
+use tactus_engine::counters::PacketCounters;
 use tactus_engine::message::VolumeId;
 use tactus_playout::classes;
 use tactus_playout::ingest::{Alarm, Recordings, State, Status};
-use tactus_ring::counter::Snapshot;
+use tactus_ring::counter::{Counter, Snapshot};
 use tactus_rtsp::ReceptionFigures;
 use tactus_sys::packets::back_end::{BackEnd, Candidate};
 use tactus_sys::probe;
@@ -100,7 +101,7 @@ fn stalls(page: &mut Page, sources: &Sources) -> fmt::Result {
     page.gauge("tactus_core_stall_max", help, unit(), each)?;
     let counters = &sources.counters;
     let moved = counters.sum_of_links(|link| &link.stalled_streams)
-        + counters.packets.stalled_streams.value();
+        + counters.sum_of_packet_servers(|packets| &packets.stalled_streams);
     let help =
         "Streams delayed for good by a stall of more than 250 ms; each counts once per stall";
     page.counter("tactus_streams_stalled", help, None, [(vec![], moved)])
@@ -263,33 +264,44 @@ fn local(page: &mut Page, sources: &Sources) -> fmt::Result {
 }
 
 fn packets(page: &mut Page, sources: &Sources) -> fmt::Result {
-    let packets = &sources.counters.packets;
+    let counters = &sources.counters;
+    let sum = |counter: fn(&PacketCounters) -> &Counter| counters.sum_of_packet_servers(counter);
     let one = |value: u64| [(vec![], value)];
     let help = "Payload bytes that left as datagrams";
-    page.counter("tactus_packets_sent", help, Some(Unit::Bytes), one(packets.bytes.value()))?;
-    page.counter("tactus_packets", "Datagrams that left", None, one(packets.datagrams.value()))?;
+    page.counter(
+        "tactus_packets_sent",
+        help,
+        Some(Unit::Bytes),
+        one(sum(|packets| &packets.bytes)),
+    )?;
+    page.counter(
+        "tactus_packets",
+        "Datagrams that left",
+        None,
+        one(sum(|packets| &packets.datagrams)),
+    )?;
     let help = "Messages that they left in, of one datagram or several";
-    page.counter("tactus_packet_messages", help, None, one(packets.messages.value()))?;
+    page.counter("tactus_packet_messages", help, None, one(sum(|packets| &packets.messages)))?;
     let help = "Calls to send datagrams";
-    page.counter("tactus_packet_calls", help, None, one(packets.calls.value()))?;
+    page.counter("tactus_packet_calls", help, None, one(sum(|packets| &packets.calls)))?;
     let help = "Ticks in which there was something to do for datagrams";
-    page.counter("tactus_packet_turns", help, None, one(packets.turns.value()))?;
+    page.counter("tactus_packet_turns", help, None, one(sum(|packets| &packets.turns)))?;
     let help = "Datagrams that the kernel would not send: no route, or an interface that is down";
-    page.counter("tactus_packets_refused", help, None, one(packets.refused.value()))?;
+    page.counter("tactus_packets_refused", help, None, one(sum(|packets| &packets.refused)))?;
     let help = "Calls after which a socket was full: the link is slower than configured";
-    page.counter("tactus_packet_calls_full", help, None, one(packets.full.value()))?;
+    page.counter("tactus_packet_calls_full", help, None, one(sum(|packets| &packets.full)))?;
     let help = "Messages that were not on time, as bytes were missing or the core was stalled: a \
                 broken promise";
     page.counter("tactus_packet_underruns", help, None, one(sources.packet_underruns()))?;
     let help = "Moments in which the machine or a UDP output stood still for a quarter of a \
                 second, and what it made late was moved";
-    page.counter("tactus_packet_stalls", help, None, one(packets.stalls.value()))?;
+    page.counter("tactus_packet_stalls", help, None, one(sum(|packets| &packets.stalls)))?;
     let help = "Null packets put between those of titles, to make a constant rate";
-    page.counter("tactus_packets_stuffed", help, None, one(packets.stuffed.value()))?;
+    page.counter("tactus_packets_stuffed", help, None, one(sum(|packets| &packets.stuffed)))?;
     let help = "Transport packets that found no place when their time came: `stuff` is too low";
-    page.counter("tactus_packet_slots_late", help, None, one(packets.slots_late.value()))?;
+    page.counter("tactus_packet_slots_late", help, None, one(sum(|packets| &packets.slots_late)))?;
     let help = "Transport packets of more streams than counters can be kept of over a join";
-    page.counter("tactus_packets_unstamped", help, None, one(packets.unstamped.value()))?;
+    page.counter("tactus_packets_unstamped", help, None, one(sum(|packets| &packets.unstamped)))?;
     let dropped = probe::queues().into_iter().map(|queue| {
         let labels = vec![("device", queue.device), ("discipline", queue.discipline)];
         (labels, queue.dropped)
@@ -310,11 +322,11 @@ fn packets(page: &mut Page, sources: &Sources) -> fmt::Result {
     page.gauge("tactus_packet_back_end", "1 for the one by which datagrams leave", None, taken)?;
     let help = "How late the turn began in which each message left";
     let unit = Some(Unit::Seconds);
-    let lateness = packets.lateness.snapshot();
+    let lateness = counters.histogram_of_packet_servers(|packets| &packets.lateness);
     page.histogram("tactus_packet_lateness", help, unit, &LATENESS, 1e9, [(vec![], lateness)])?;
     let help = "How far each second of each stream of datagrams was from its rate";
     let unit = Some(ratio_unit());
-    let deviation = packets.deviation.snapshot();
+    let deviation = counters.histogram_of_packet_servers(|packets| &packets.deviation);
     page.histogram("tactus_packet_deviation", help, unit, &DEVIATION, 1e6, [(vec![], deviation)])
 }
 

@@ -13,10 +13,12 @@ use tactus_control::placer::CoreStatus;
 use tactus_control::recording::{Figures, LossKind, Recorder};
 use tactus_core::disk_model::DiskModel;
 use tactus_core::units::Nanos;
+use tactus_engine::counters::PacketCounters;
 use tactus_engine::message::VolumeId;
 use tactus_notation::units::exact;
 use tactus_playout::channels::{self, Channels};
 use tactus_playout::classes;
+use tactus_ring::counter::Counter;
 use tactus_storage::conditions::Condition;
 use tactus_sys::clock;
 use tactus_sys::packets::back_end::Candidate;
@@ -467,25 +469,27 @@ fn totals(sources: &Sources) -> Totals {
 }
 
 fn packets(sources: &Sources) -> Packets {
-    let packets = &sources.counters.packets;
-    let (lateness, deviation) = (packets.lateness.snapshot(), packets.deviation.snapshot());
+    let counters = &sources.counters;
+    let sum = |counter: fn(&PacketCounters) -> &Counter| counters.sum_of_packet_servers(counter);
+    let lateness = counters.histogram_of_packet_servers(|packets| &packets.lateness);
+    let deviation = counters.histogram_of_packet_servers(|packets| &packets.deviation);
     Packets {
         back_end: sources.packets.back_end.name(),
         segments: sources.packets.cutting == Cutting::Kernel,
         datagram_cpu_seconds: seconds(sources.broker.datagram_cost().first.0),
         back_ends: sources.packets.candidates.iter().map(back_end).collect(),
-        sent_bytes: packets.bytes.value(),
-        datagrams: packets.datagrams.value(),
-        messages: packets.messages.value(),
-        calls: packets.calls.value(),
-        turns: packets.turns.value(),
-        refused: packets.refused.value(),
-        full: packets.full.value(),
+        sent_bytes: sum(|packets| &packets.bytes),
+        datagrams: sum(|packets| &packets.datagrams),
+        messages: sum(|packets| &packets.messages),
+        calls: sum(|packets| &packets.calls),
+        turns: sum(|packets| &packets.turns),
+        refused: sum(|packets| &packets.refused),
+        full: sum(|packets| &packets.full),
         underruns: sources.packet_underruns(),
-        stuffed: packets.stuffed.value(),
-        slots_late: packets.slots_late.value(),
-        unstamped: packets.unstamped.value(),
-        stalls: packets.stalls.value(),
+        stuffed: sum(|packets| &packets.stuffed),
+        slots_late: sum(|packets| &packets.slots_late),
+        unstamped: sum(|packets| &packets.unstamped),
+        stalls: sum(|packets| &packets.stalls),
         lateness_p50_seconds: seconds(lateness.quantile(0.5)),
         lateness_p99_seconds: seconds(lateness.quantile(0.99)),
         lateness_p999_seconds: seconds(lateness.quantile(0.999)),

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex};
 use tactus_core::ports::{Batch, BatchProgress, FilePart, Message, PacketPort, SocketHandle, Stop};
 use tactus_core::units::{BitRate, MonoTime, Nanos};
 use tactus_engine::counters::{PacketCounters, StreamCounters};
+use tactus_ring::counter::Counter;
 
 use super::flow::{DatagramPromise, Flow};
 use super::{Delivery, DeliveryState};
@@ -55,7 +56,7 @@ pub(crate) struct UdpOutputs {
     segments_max: u32,
     /// A disk or UDP output has faults: their effects on promised streams are attributed to it.
     others_fail: bool,
-    counters: Option<(Arc<PacketCounters>, Arc<[StreamCounters]>)>,
+    counters: Option<(Vec<Arc<PacketCounters>>, Arc<[StreamCounters]>)>,
     counts: Counts,
     trace: Trace,
 }
@@ -102,8 +103,12 @@ impl UdpOutputs {
         }
     }
 
-    /// Sets the engine's own counts.
-    pub(crate) fn watch(&mut self, packets: Arc<PacketCounters>, streams: Arc<[StreamCounters]>) {
+    /// Sets the engine's own counts: those of each packet server, and of each stream.
+    pub(crate) fn watch(
+        &mut self,
+        packets: Vec<Arc<PacketCounters>>,
+        streams: Arc<[StreamCounters]>,
+    ) {
         self.counters = Some((packets, streams));
     }
 
@@ -167,11 +172,14 @@ impl UdpOutputs {
     /// Checks that the engine's counts equal the received datagrams.
     pub(crate) fn check_counts(&self, now: MonoTime) {
         let Some((counters, _)) = &self.counters else { return };
+        let sum = |counter: fn(&PacketCounters) -> &Counter| -> u64 {
+            counters.iter().map(|server| counter(server).value()).sum()
+        };
         let said = Counts {
-            bytes: counters.bytes.value(),
-            datagrams: counters.datagrams.value(),
-            messages: counters.messages.value(),
-            refused: counters.refused.value(),
+            bytes: sum(|server| &server.bytes),
+            datagrams: sum(|server| &server.datagrams),
+            messages: sum(|server| &server.messages),
+            refused: sum(|server| &server.refused),
         };
         require(said == self.counts, Invariant::CountsAreTrue, || {
             format!("{said:?} at {now:?}, but {:?} came", self.counts)

@@ -12,8 +12,8 @@ use tactus_core::sums::{Sums, UNIT};
 use tactus_core::timeline::slot_of;
 use tactus_core::units::{BitRate, Bytes, MILLISECOND, MonoTime, Nanos, SECOND};
 use tactus_engine::message::{
-    self, Blocks, Command, Connection, Datagrams, Extent, LinkId, Origin, Outcome, Output, Pin,
-    Rate, Report, Schedule, Start, StreamId, TitleId, VolumeId,
+    self, Blocks, Command, Connection, Datagrams, Extent, LinkId, Origin, Outcome, Output,
+    PacketServerId, Pin, Rate, Report, Schedule, Start, StreamId, TitleId, VolumeId,
 };
 
 use super::schedule::Event;
@@ -353,6 +353,12 @@ impl World {
         LinkId((number % self.swarm.links) as u16)
     }
 
+    /// The packet server of a delivery, by the same rule.
+    fn packet_server_of(&self, stream: StreamId) -> PacketServerId {
+        let number = stream.index.wrapping_add(stream.generation) as usize;
+        PacketServerId((number % self.swarm.packet_servers) as u16)
+    }
+
     /// An address for a stream of datagrams, and how it leaves.
     fn begin_datagrams(
         &mut self,
@@ -386,7 +392,9 @@ impl World {
         };
         let mut udp_outputs = open(&self.udp_outputs);
         let (socket, to) = udp_outputs.join(self.now, stream.index, (udp_output, is_v6), promise);
-        (framing, Output::Datagrams(Datagrams { socket, to, burst, class, after: None }))
+        let server = self.packet_server_of(stream);
+        let datagrams = Datagrams { server, burst, class, ..Datagrams::to(socket, to) };
+        (framing, Output::Datagrams(datagrams))
     }
 
     fn note_live(

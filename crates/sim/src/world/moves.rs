@@ -79,7 +79,7 @@ impl World {
                 Job::Block => placement.blocks[index] = to,
                 Job::Delivery => placement.delivery = to,
                 Job::Link => placement.links[index] = to,
-                Job::Packets => placement.packets = to,
+                Job::Packets => placement.packets[index] = to,
                 Job::File => placement.file = to,
             }
             self.tally.moves += 1;

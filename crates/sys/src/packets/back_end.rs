@@ -66,7 +66,11 @@ impl BackEnd {
         matches!(self, Self::PacketSocket | Self::Xdp | Self::GapFrames)
     }
 
-    fn open(self, use_of: ExpectedUse) -> io::Result<Box<dyn PacketPort>> {
+    /// Opens a port of this back end.
+    ///
+    /// # Errors
+    /// Why the host does not have it. Gap frames are opened by [`choose_gaps`].
+    pub fn open(self, use_of: ExpectedUse) -> io::Result<Box<dyn PacketPort>> {
         let ExpectedUse { tick, destinations } = use_of;
         Ok(match self {
             Self::Sendmmsg => Box::new(UdpLink::new()),
