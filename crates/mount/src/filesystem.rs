@@ -27,6 +27,7 @@ use crate::attributes::{BLOCK, attributes, nameless};
 use crate::library::{DOTS, Handle, LibraryFilesystem, NAME_MAX, Result, lock};
 use crate::open_file::{Content, OpenFile, ServedTitle};
 use crate::pace::Pace;
+use crate::priority::hurry;
 use crate::processes::Processes;
 use crate::work;
 
@@ -152,14 +153,19 @@ impl Filesystem for LibraryFilesystem {
             let answer = move |bytes: Result<&[u8]>| answer_read(bytes, reply);
             return reader.read(title, offset, len as usize, Box::new(answer));
         };
+        // All threads on the way of a paced read: this one, that of the answers, and the pacer's.
+        hurry();
         let due = lock(pace).due(Instant::now(), len);
         let later = pacer.downgrade();
-        let answer = move |bytes: Result<&[u8]>| match bytes {
-            Ok(bytes) if Instant::now() < due => {
-                let bytes = bytes.to_vec();
-                later.at(due, Box::new(move || reply.data(&bytes)));
+        let answer = move |bytes: Result<&[u8]>| {
+            hurry();
+            match bytes {
+                Ok(bytes) if Instant::now() < due => {
+                    let bytes = bytes.to_vec();
+                    later.at(due, Box::new(move || reply.data(&bytes)));
+                }
+                bytes => answer_read(bytes, reply),
             }
-            bytes => answer_read(bytes, reply),
         };
         let read = move || reader.read(title, offset, len as usize, Box::new(answer));
         pacer.at(due.checked_sub(AHEAD).unwrap_or(due), Box::new(read));

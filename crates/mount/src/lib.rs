@@ -12,6 +12,7 @@
 
 mod attributes;
 mod pace;
+mod priority;
 mod processes;
 
 pub mod options;

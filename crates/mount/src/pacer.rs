@@ -3,9 +3,10 @@
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 use std::io;
-use std::num::NonZeroU64;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
+
+use crate::priority::hurry;
 
 /// What is to be done at a time.
 type Work = Box<dyn FnOnce() + Send>;
@@ -77,20 +78,6 @@ impl WeakPacer {
         }
     }
 }
-
-/// Has the calling thread run before all other ordinary ones, and wake up without slack. Without
-/// the right to it, work is later by the time that other programs have the processor.
-fn hurry() {
-    let own = rustix::thread::gettid();
-    if let Err(error) = rustix::process::setpriority_process(Some(own), FIRST) {
-        tracing::debug!("paced reads have an ordinary priority: {error}");
-    }
-    // Never refused: it is the thread's own.
-    rustix::thread::set_current_timer_slack(NonZeroU64::new(1)).ok();
-}
-
-/// The highest priority of an ordinary thread (nice).
-const FIRST: i32 = -20;
 
 impl Drop for Handle {
     fn drop(&mut self) {
