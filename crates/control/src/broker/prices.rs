@@ -8,7 +8,8 @@ use tactus_core::units::{BitRate, Bytes, Nanos};
 use super::Broker;
 
 /// The cost of sending into the ring of a local client: a copy of data that is not in the cache,
-/// and a ring of its doorbell.
+/// and a ring of its doorbell. Measured by `tactus-bench stages`, with programs that sleep between
+/// the sends: 4.5 us each, and 191 us (189 to 201) for a MiB.
 pub(super) const RING: SendCost = SendCost {
     per_send: Nanos::from_micros(5),
     per_packet: Nanos(0),

@@ -21,8 +21,8 @@ use crate::cpu::CpuSnapshot;
 use crate::report::{Report, Table, spread};
 
 /// Programs, and streams of each.
-const CLIENTS: usize = 8;
-const STREAMS: usize = 5;
+const CLIENTS: usize = 6;
+const STREAMS: usize = 6;
 /// The rates. The interval is the one that the server chooses for both.
 const RATES: [BitRate; 2] = [BitRate(2_000_000), BitRate(32_000_000)];
 const TICK: Tick = Tick::Ms25;
