@@ -227,6 +227,13 @@ impl Uploads {
         store.broken().map(str::to_owned)
     }
 
+    /// How many titles of a volume wait for their checksums.
+    #[must_use]
+    pub fn checksums_due(&self, index: usize) -> u64 {
+        let store = self.volumes.get(index).and_then(Option::as_ref);
+        store.map_or(0, Store::checksums_due)
+    }
+
     /// Whether a volume accepts no uploads because another volume was in its place.
     #[must_use]
     pub fn is_lost(&self, index: usize) -> bool {
@@ -242,12 +249,15 @@ impl Uploads {
         }
     }
 
-    /// Makes reads of the volumes best-effort deliveries of the broker.
+    /// Makes reads of the volumes best-effort deliveries of the broker, and compares the next reads
+    /// of titles that get their checksums.
     pub fn read_by_plan(&self, broker: &Broker, catalogue: &Arc<Catalogue>) {
         for (index, store) in self.volumes.iter().enumerate() {
             let volume = VolumeId(u16::try_from(index).expect("a host has fewer disks"));
             if let Some(store) = store {
                 store.read_by(Arc::new(ScheduledReader::new(broker.clone(), catalogue, volume)));
+                let catalogue = Arc::clone(catalogue);
+                store.tell_summed(move |file| catalogue.forget(file));
             }
         }
     }

@@ -377,6 +377,10 @@ impl Sources {
         self.uploads.as_ref().and_then(|uploads| uploads.trouble(index))
     }
 
+    fn checksums_due(&self, index: usize) -> u64 {
+        self.uploads.as_ref().map_or(0, |uploads| uploads.checksums_due(index))
+    }
+
     /// The volumes that take uploads, by number, each with the totals of its recordings.
     fn recorded(&self) -> impl Iterator<Item = (usize, Totals)> {
         let open =

@@ -785,6 +785,13 @@ impl Catalogue {
         }
     }
 
+    /// Forgets the title that `file` is: the next request finds its checksums.
+    pub fn forget(&self, file: impl AsFd) {
+        if let Ok(stat) = rustix::fs::fstat(file) {
+            self.known.forget_version(&FileVersion::of(&stat));
+        }
+    }
+
     /// A number that no other title has.
     fn number(&self) -> TitleId {
         TitleId(self.next_title.fetch_add(1, Ordering::Relaxed))

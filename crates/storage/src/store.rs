@@ -9,6 +9,7 @@ mod census;
 mod change;
 #[cfg(debug_assertions)]
 mod deliberate_fault;
+mod due;
 mod fault;
 mod group_commit;
 mod growing;
@@ -63,6 +64,7 @@ pub use working_file::{WorkingDescriptors, WorkingFile, WorkingFileSpec};
 
 use crate::catalogue::Catalogue;
 
+use due::DueTitles;
 use group_commit::GroupCommit;
 use growing::Announcer;
 use journal::Journal;
@@ -116,6 +118,10 @@ struct Inner {
     audience: OnceLock<Announcer>,
     /// The callback for each title that gets its name.
     named: OnceLock<NameObserver>,
+    /// Titles whose checksums are due.
+    due: DueTitles,
+    /// The callback for each title that gets its checksums after its name.
+    summed: OnceLock<SummedObserver>,
     /// The source that reads stored titles at the disk's pace; unset: reads start at once.
     source: OnceLock<Arc<dyn Source>>,
     /// Why the volume accepts no more writes (W9).
@@ -132,6 +138,9 @@ struct Inner {
 
 /// Gets the path of a title within its volume. Must not wait.
 type NameObserver = Box<dyn Fn(&str) + Send + Sync>;
+
+/// Gets the file of a title. Must not wait.
+type SummedObserver = Box<dyn Fn(&OwnedFd) + Send + Sync>;
 
 impl Drop for Inner {
     fn drop(&mut self) {
@@ -169,6 +178,19 @@ impl Store {
     pub fn tell_named(&self, told: impl Fn(&str) + Send + Sync + 'static) {
         // Only the first call takes effect.
         self.inner.named.set(Box::new(told)).ok();
+    }
+
+    /// Calls `told` with the file of each title that gets its checksums after its name; `told` must
+    /// not wait.
+    pub fn tell_summed(&self, told: impl Fn(&OwnedFd) + Send + Sync + 'static) {
+        // Only the first call takes effect.
+        self.inner.summed.set(Box::new(told)).ok();
+    }
+
+    /// How many titles wait for their checksums: they are read without comparison.
+    #[must_use]
+    pub fn checksums_due(&self) -> u64 {
+        self.inner.due.count()
     }
 
     /// Reads stored titles through `source` from now on.

@@ -479,6 +479,9 @@ fn uploads(page: &mut Page, sources: &Sources) -> fmt::Result {
         (vec![volume(index)], f64::from(u8::from(sources.trouble(index).is_none())))
     });
     page.gauge("tactus_volume_takes_uploads", help, None, takes)?;
+    let help = "Titles that were written in place and wait for their checksums";
+    let due = open().map(|(index, ..)| (vec![volume(index)], sources.checksums_due(index) as f64));
+    page.gauge("tactus_volume_checksums_due", help, None, due)?;
     let help = "Bytes written to the disk, in time that was left over or that is kept for uploads";
     page.counter("tactus_disk_written", help, Some(Unit::Bytes), each)?;
     let each = open().flat_map(|(index, disk, _)| {

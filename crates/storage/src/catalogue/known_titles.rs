@@ -76,6 +76,15 @@ impl KnownTitles {
         }
     }
 
+    /// Forgets all titles of a version.
+    pub(super) fn forget_version(&self, version: &FileVersion) {
+        let known: Vec<_> = {
+            let inner = self.lock();
+            inner.titles.keys().filter(|(known, _)| known == version).copied().collect()
+        };
+        known.iter().for_each(|known| self.forget(known));
+    }
+
     /// A panic of another thread leaves at worst one use uncounted, so the map is still valid.
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)

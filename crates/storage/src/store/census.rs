@@ -1,4 +1,5 @@
-//! Counts the stored titles for the quotas, and finds checksums that belong to no title.
+//! Counts the stored titles for the quotas, and finds titles without their checksums, and checksums
+//! that belong to no title.
 //!
 //! Promise: unreadable places never count as empty: no quota is applied to an incomplete count. No
 //! checksums of a title are lost, whatever is renamed meanwhile: checksums without a title are only
@@ -16,11 +17,12 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use tokio::sync::watch;
 
+use super::due::DueQueue;
 use super::id::StoreId;
 use super::medium::blocking;
 use super::names::{self, Names, list, open_beneath};
 use super::quotas::{Principal, Quotas};
-use super::sums::{ASIDE, SumsAttribute, place_of};
+use super::sums::{ASIDE, DUE, SumsAttribute, UNFOUND, due_places, place_of};
 use crate::catalogue::is_reserved;
 use crate::catalogue::walk::{self, Location, Visitor, WalkEnd};
 
@@ -35,12 +37,21 @@ pub(super) struct Census {
     pub(super) uncounted: Option<String>,
     /// Checksums that a file refers to.
     named: HashSet<StoreId>,
+    /// Checksums that are due.
+    due: HashSet<StoreId>,
+    /// Their titles, by path.
+    due_titles: HashMap<StoreId, String>,
     /// Files with several hard links, by file system and inode: each file counts once.
     linked: HashSet<(u64, u64)>,
 }
 
 /// Takes the census in the background and corrects the quotas.
-pub(super) async fn take(names: Arc<Names>, quotas: Arc<Quotas>, counted: watch::Sender<bool>) {
+pub(super) async fn take(
+    names: Arc<Names>,
+    quotas: Arc<Quotas>,
+    counted: watch::Sender<bool>,
+    due: DueQueue,
+) {
     let hurry = quotas.limits().counts_stored();
     let begun = SystemTime::now();
     let walked = Arc::clone(&names);
@@ -48,7 +59,7 @@ pub(super) async fn take(names: Arc<Names>, quotas: Arc<Quotas>, counted: watch:
     let census = blocking(move || {
         // Without quotas no upload waits for the census, so it leaves the disk to the streams.
         let pace = if hurry { Duration::ZERO } else { PACE };
-        Census::walk(&walked.root, pace, || stop.is_closed())
+        Census::walk(&walked, pace, || stop.is_closed())
     });
     let census = match census.await {
         Ok(Some(census)) => census,
@@ -69,15 +80,32 @@ pub(super) async fn take(names: Arc<Names>, quotas: Arc<Quotas>, counted: watch:
     }
     let is_whole = census.is_whole();
     counted.send_replace(true);
-    if !is_whole {
-        // An unreadable title may refer to any of the checksums.
-        return;
+    let due_titles = census.due_titles.clone();
+    // An unreadable title may refer to any of the checksums.
+    if is_whole {
+        let names = Arc::clone(&names);
+        match blocking(move || census.put_aside(&names, begun)).await {
+            Ok(0) => {}
+            Ok(count) => tracing::info!(count, "checksums without a title were put aside"),
+            Err(error) => tracing::warn!(%error, "cannot check for checksums without a title"),
+        }
     }
-    match blocking(move || census.put_aside(&names, begun)).await {
-        Ok(0) => {}
-        Ok(count) => tracing::info!(count, "checksums without a title were put aside"),
-        Err(error) => tracing::warn!(%error, "cannot check for checksums without a title"),
+    for (id, path) in due_titles {
+        let names = Arc::clone(&names);
+        let opened = blocking(move || Ok(open_due(&names, id, &path)));
+        if let Ok(Some(file)) = opened.await {
+            due.add_old(id, file).await;
+        }
     }
+}
+
+/// The title at `path`, if its checksums are `id`. It may have been moved since the walk: then the
+/// next census finds it.
+fn open_due(names: &Names, id: StoreId, path: &str) -> Option<OwnedFd> {
+    let file = open_beneath(&names.root, path, OFlags::RDONLY | OFlags::NONBLOCK).ok()?;
+    let mark = SumsAttribute::read(&file).ok()??;
+    let inode = rustix::fs::fstat(&file).ok()?.st_ino;
+    (mark.id() == Some(id) && mark.inode == inode).then_some(file)
 }
 
 /// Pause after each batch of directory entries: about a thousand titles a second.
@@ -90,13 +118,16 @@ const WALKS_MAX: usize = 3;
 impl Census {
     /// Visits every file of the volume; none when it is stopped.
     pub(super) fn walk(
-        root: &OwnedFd,
+        names: &Names,
         pace: Duration,
         stop: impl Fn() -> bool,
     ) -> io::Result<Option<Self>> {
+        let due = list(due_directory(names)?)?;
+        let due = due.iter().filter_map(|name| Some(due_id(name)?.0)).collect::<HashSet<_>>();
         for _ in 0..WALKS_MAX {
-            let mut walker = Walker { census: Self::default(), pace, stop: &stop, seen: 0 };
-            match walk::walk(root, &mut walker)? {
+            let census = Self { due: due.clone(), ..Self::default() };
+            let mut walker = Walker { census, pace, stop: &stop, seen: 0 };
+            match walk::walk(&names.root, &mut walker)? {
                 WalkEnd::Whole => return Ok(Some(walker.census)),
                 WalkEnd::Stopped => return Ok(None),
                 WalkEnd::Moved => {}
@@ -123,6 +154,11 @@ impl Census {
         let owner = opened.and_then(|file| {
             if let Ok(Some(mark)) = SumsAttribute::read(&file) {
                 self.named.extend(mark.id());
+                if let Some(id) = mark.id().filter(|id| self.due.contains(id))
+                    && mark.inode == stat.st_ino
+                {
+                    self.due_titles.insert(id, place.shown());
+                }
             }
             names::owner_of(&file)
         });
@@ -213,6 +249,46 @@ impl Census {
                 count += 1;
             }
         }
+        self.put_marks_aside(names, oldest)?;
         Ok(count)
     }
+
+    /// Renames marks of due checksums that no file refers to, and removes those that were renamed
+    /// before.
+    fn put_marks_aside(&self, names: &Names, oldest: u64) -> io::Result<()> {
+        let sums = names.own.manifests.directory();
+        let directory = due_directory(names)?;
+        for name in list(&directory)? {
+            let Some((id, is_unfound)) = due_id(&name) else { continue };
+            let [due, unfound] = due_places(id);
+            match (self.named.contains(&id), is_unfound) {
+                (true, true) => rustix::fs::renameat(sums, unfound, sums, due)?,
+                (false, true) => rustix::fs::unlinkat(sums, unfound, AtFlags::empty())?,
+                (true, false) => {}
+                (false, false) => {
+                    let stat = rustix::fs::statat(&directory, &name, AtFlags::SYMLINK_NOFOLLOW);
+                    match stat {
+                        // As above: its title may have had no name yet.
+                        Ok(stat) if u64::try_from(stat.st_mtime).unwrap_or(0) + 2 < oldest => {
+                            rustix::fs::renameat(sums, due, sums, unfound)?;
+                        }
+                        Ok(_) | Err(Errno::NOENT) => {}
+                        Err(errno) => return Err(errno.into()),
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn due_directory(names: &Names) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+    Ok(open_beneath(names.own.manifests.directory(), DUE, flags)?)
+}
+
+/// The checksums that a mark stands for, and whether the last census has found no title for them.
+fn due_id(name: &str) -> Option<(StoreId, bool)> {
+    let bare = name.strip_suffix(UNFOUND);
+    Some((bare.unwrap_or(name).parse().ok()?, bare.is_some()))
 }

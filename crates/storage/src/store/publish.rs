@@ -1,7 +1,8 @@
 //! Publishes a complete upload as a title: W3 to W6.
 //!
-//! Promise: checksums are durable before the name, and the name is durable before the answer. A
-//! failure before the name leaves no trace, and one after it closes the volume to writes.
+//! Promise: checksums, or the mark that they are due, are durable before the name, and the name is
+//! durable before the answer. A failure before the name leaves no trace, and one after it closes
+//! the volume to writes.
 
 use std::ops::Range;
 use std::os::fd::OwnedFd;
@@ -13,6 +14,7 @@ use rustix::io::Errno;
 use tactus_core::units::Bytes;
 
 use super::Inner;
+use super::due;
 use super::fault::{UploadError, is_busy};
 use super::id::StoreId;
 use super::metadata::TitleMetadata;
@@ -37,11 +39,28 @@ pub struct StoredTitle {
 pub(super) struct UnpublishedTitle {
     pub(super) file: Arc<OwnedFd>,
     pub(super) staged: Option<StoreId>,
-    pub(super) sums: Sums,
+    pub(super) sums: TitleSums,
     pub(super) name: TitleName,
     pub(super) condition: Precondition,
     pub(super) owner: Principal,
     pub(super) metadata: TitleMetadata,
+}
+
+/// The checksums with which a title gets its name.
+pub(super) enum TitleSums {
+    /// Those of all its bytes.
+    Known(Sums),
+    /// They are made in the background, for a title of this length.
+    Due(Bytes),
+}
+
+impl TitleSums {
+    fn len(&self) -> Bytes {
+        match self {
+            Self::Known(sums) => sums.len(),
+            Self::Due(len) => *len,
+        }
+    }
 }
 
 /// Where a title's checksums are stored.
@@ -49,6 +68,11 @@ enum SumsPlacement {
     /// In an attribute of the title: as durable as the title.
     Here,
     Apart(Manifest),
+    /// Nowhere yet: the manifest will have this name. The mark lies in `directory`.
+    Due {
+        id: StoreId,
+        directory: Arc<OwnedFd>,
+    },
 }
 
 /// The manifest file with a title's checksums.
@@ -89,25 +113,38 @@ impl Inner {
         self.writable()?;
         let UnpublishedTitle { file, staged, sums, name, condition, owner, metadata } = unnamed;
         let len = sums.len();
-        let marked = match self.known(&file, &sums).await {
+        let known = match &sums {
+            TitleSums::Known(sums) => self.known(&file, sums).await,
+            TitleSums::Due(_) => None,
+        };
+        let marked = match known {
             Some(marked) => marked,
             None => self.mark(&file, &sums, owner, metadata).await?,
         };
         // One group of flushes. A manifest has its name before its bytes are durable, but no reader
         // finds it earlier: the attribute that refers to it needs the title's name.
         let (mut files, mut folders, mut made) = (vec![Arc::clone(&file)], Vec::new(), None);
-        if let SumsPlacement::Apart(manifest) = &marked {
-            files.push(Arc::clone(&manifest.file));
-            folders.push(Arc::clone(&manifest.directory));
-            made = Some(manifest).filter(|manifest| !manifest.is_written);
+        match &marked {
+            SumsPlacement::Here => {}
+            SumsPlacement::Apart(manifest) => {
+                files.push(Arc::clone(&manifest.file));
+                folders.push(Arc::clone(&manifest.directory));
+                made = Some(manifest.id).filter(|_| !manifest.is_written);
+            }
+            SumsPlacement::Due { id, directory } => {
+                folders.push(Arc::clone(directory));
+                made = Some(*id);
+            }
         }
         let path = name.path().to_owned();
         let named = async {
-            if let Some(manifest) = made {
+            if let (SumsPlacement::Apart(manifest), TitleSums::Known(sums)) = (&marked, &sums)
+                && !manifest.is_written
+            {
                 self.write_whole(&manifest.file, &sums.encode()).await?;
             }
             self.sync(&files, &folders).await?;
-            let this = Arc::clone(self);
+            let (this, file) = (Arc::clone(self), Arc::clone(&file));
             let named = move || Ok(this.names.publish(&file, staged, &name, &condition));
             self.blocking(named)
                 .await
@@ -119,7 +156,7 @@ impl Inner {
             Ok(changed) => changed,
             Err(error) => {
                 // An earlier manifest may have a name already.
-                if let Some(id) = made.map(|manifest| manifest.id) {
+                if let Some(id) = made {
                     let this = Arc::clone(self);
                     // Nothing refers to it; if it remains, the census finds it.
                     drop(self.blocking(move || this.names.own.manifests.remove(id)).await);
@@ -130,6 +167,9 @@ impl Inner {
         let etag = changed.etag.clone().expect("a title has a tag");
         let finished = StoredTitle { etag, created: changed.created, len };
         self.settle(changed).await?;
+        if let SumsPlacement::Due { id, .. } = marked {
+            self.due.add(id, file).await;
+        }
         if let Some(told) = self.named.get() {
             told(&path);
         }
@@ -211,13 +251,18 @@ impl Inner {
     async fn mark(
         self: &Arc<Self>,
         file: &Arc<OwnedFd>,
-        sums: &Sums,
+        sums: &TitleSums,
         owner: Principal,
         metadata: TitleMetadata,
     ) -> Result<SumsPlacement, UploadError> {
         let (this, file, len) = (Arc::clone(self), Arc::clone(file), sums.len());
-        let is_short = sums.table().units().len() <= self.attribute_units;
-        let here = is_short.then(|| SumsLocation::Here(sums.clone()));
+        let (is_due, here) = match sums {
+            TitleSums::Known(sums) if sums.table().units().len() <= self.attribute_units => {
+                (false, Some(SumsLocation::Here(sums.clone())))
+            }
+            TitleSums::Known(_) => (false, None),
+            TitleSums::Due(_) => (true, None),
+        };
         let made = self.blocking(move || {
             let stat = rustix::fs::fstat(&file)?;
             let inode = stat.st_ino;
@@ -238,11 +283,19 @@ impl Inner {
                 return Ok(SumsPlacement::Here);
             }
             let id = StoreId::random();
-            let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-            let manifest = Manifest::open(this.names.own.manifests.directory(), id, flags, false)?;
+            let manifests = this.names.own.manifests.directory();
+            let placement = match is_due {
+                // A new mark also for a file that has one from the last run: the census may remove
+                // that one.
+                true => SumsPlacement::Due { id, directory: due::mark(manifests, id)? },
+                false => {
+                    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+                    SumsPlacement::Apart(Manifest::open(manifests, id, flags, false)?)
+                }
+            };
             SumsAttribute { inode, location: SumsLocation::Apart(id) }.write(&file)?;
             metadata.write(&file)?;
-            Ok(SumsPlacement::Apart(manifest))
+            Ok(placement)
         });
         made.await.map_err(|error| self.write_failed(error))
     }

@@ -19,6 +19,7 @@ use tokio::sync::mpsc::error::TryRecvError;
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::time::MissedTickBehavior;
 
+use super::due;
 use super::fault::OpenError;
 use super::group_commit::GroupCommit;
 use super::id::StoreId;
@@ -31,7 +32,7 @@ use super::names::{
 use super::publish::OPENING_MAX;
 use super::quotas::{Principal, Purpose, Quotas};
 use super::resume::Sessions;
-use super::sums::{self, ASIDE, ATTRIBUTE_UNITS_MAX, Manifests};
+use super::sums::{self, ASIDE, ATTRIBUTE_UNITS_MAX, DUE, Manifests};
 use super::working_file::{self, LeftoverFile};
 use super::{DISCARDS_MAX, Inner, Store, StoreOptions, TURNS};
 
@@ -143,6 +144,8 @@ impl Store {
         }
         let (discards, queue) = mpsc::channel(DISCARDS_MAX);
         let (counting, counted) = watch::channel(false);
+        let (due, due_titles) = due::queue();
+        let found = due.queue();
         let inner = Arc::new(Inner {
             names: Arc::clone(&names),
             directories: Arc::new(GroupCommit::new(Arc::clone(&medium))),
@@ -156,6 +159,8 @@ impl Store {
             opening: Semaphore::new(OPENING_MAX),
             audience: OnceLock::new(),
             named: OnceLock::new(),
+            due,
+            summed: OnceLock::new(),
             source: OnceLock::new(),
             broken: OnceLock::new(),
             counted,
@@ -169,10 +174,11 @@ impl Store {
             tokio::spawn(sweep(Arc::clone(&names), Arc::clone(&quotas), queue)),
             tokio::spawn(async move {
                 count_after.await;
-                super::census::take(names, quotas, counting).await;
+                super::census::take(names, quotas, counting, found).await;
             }),
             tokio::spawn(store.clone().name(unnamed)),
             tokio::spawn(store.clone().name_working_files(working)),
+            tokio::spawn(due::make_all(Arc::downgrade(&store.inner), due_titles)),
         ];
         super::lock(&store.inner.background).extend(tasks);
         let clock = tokio::spawn(tell_time(Arc::downgrade(&store.inner)));
@@ -365,7 +371,9 @@ pub(super) fn prepare(root: &Path) -> Result<Names, OpenError> {
     for first in 0..=0xff {
         make_directory(&sums, &format!("{first:02x}")).map_err(failed("sums"))?;
     }
-    make_directory(&sums, ASIDE).map_err(failed("sums"))?;
+    for name in [ASIDE, DUE] {
+        make_directory(&sums, name).map_err(failed("sums"))?;
+    }
     // Their own names must be durable before anything is stored in them.
     for directory in [&sums, &*top, &*open] {
         rustix::fs::fsync(directory).map_err(failed("a directory's flush"))?;

@@ -26,7 +26,7 @@ use super::journal::{CreationRecord, Entry, Record};
 use super::medium::{AlignedMemory, read_full};
 use super::metadata::TitleMetadata;
 use super::names::{self, FILE_MODE, Precondition, TitleName};
-use super::publish::{StoredTitle, UnpublishedTitle};
+use super::publish::{StoredTitle, TitleSums, UnpublishedTitle};
 use super::quotas::{Claim, Principal, Purpose};
 use super::sums::{Sums, SumsBuilder, UNIT};
 use super::write_buffer::WriteBuffer;
@@ -409,7 +409,7 @@ impl Inner {
         let unnamed = UnpublishedTitle {
             file: Arc::clone(&file),
             staged: None,
-            sums: Sums::of(entry.units, entry.mark),
+            sums: TitleSums::Known(Sums::of(entry.units, entry.mark)),
             name: TitleName::new(path).map_err(UploadError::Name)?,
             condition: entry.created.precondition.clone(),
             owner: principal.clone(),

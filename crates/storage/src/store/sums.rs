@@ -280,6 +280,9 @@ impl Manifests {
                 // A copy has the attribute of its original, and may exist longer than the
                 // original's checksums.
                 Err(ChecksumFault::Missing) if mark.inode != stat.st_ino => return Ok(None),
+                Err(ChecksumFault::Missing) if self.is_due(id) => return Ok(None),
+                // They may have been made between the two looks.
+                Err(ChecksumFault::Missing) => self.read_manifest(id, len)?,
                 sums => sums?,
             },
         };
@@ -334,12 +337,26 @@ impl Manifests {
         }
     }
 
-    /// Removes the checksums. Missing ones count as removed.
+    /// Whether the checksums `id` are still to be made.
+    pub(super) fn is_due(&self, id: StoreId) -> bool {
+        // In the order in which the census renames a mark whose title it has found.
+        due_places(id)
+            .iter()
+            .rev()
+            .any(|place| rustix::fs::statat(&self.sums, place, AtFlags::SYMLINK_NOFOLLOW).is_ok())
+    }
+
+    /// Removes the checksums, and the mark that they are due. Missing ones count as removed.
     pub(super) fn remove(&self, id: StoreId) -> io::Result<()> {
-        match rustix::fs::unlinkat(&self.sums, place_of(id), AtFlags::empty()) {
-            Ok(()) | Err(Errno::NOENT) => Ok(()),
-            Err(errno) => Err(errno.into()),
+        let [due, unfound] = due_places(id);
+        // The mark first: without it no manifest comes into its place.
+        for place in [due, unfound, place_of(id)] {
+            match rustix::fs::unlinkat(&self.sums, place, AtFlags::empty()) {
+                Ok(()) | Err(Errno::NOENT) => {}
+                Err(errno) => return Err(errno.into()),
+            }
         }
+        Ok(())
     }
 
     pub(super) fn directory(&self) -> &OwnedFd {
@@ -349,6 +366,16 @@ impl Manifests {
 
 /// Where the census puts manifests without a title.
 pub(super) const ASIDE: &str = "aside";
+
+/// Where manifests are that are still to be made.
+pub(super) const DUE: &str = "due";
+/// The end of the name of such a manifest whose title the last census has not found.
+pub(super) const UNFOUND: &str = "~";
+
+/// The paths below `sums/` that a manifest may have while it is still to be made.
+pub(super) fn due_places(id: StoreId) -> [String; 2] {
+    ["", UNFOUND].map(|end| format!("{DUE}/{id}{end}"))
+}
 
 /// The path of a manifest below `sums/`.
 pub(super) fn place_of(id: StoreId) -> String {

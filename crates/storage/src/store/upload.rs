@@ -15,7 +15,7 @@ use super::id::StoreId;
 use super::medium::Flush;
 use super::metadata::TitleMetadata;
 use super::names::{Discard, Precondition, PrivateDirectory, TitleName};
-use super::publish::{StoredTitle, UnpublishedTitle};
+use super::publish::{StoredTitle, TitleSums, UnpublishedTitle};
 use super::quotas::{Claim, Principal, Purpose};
 use super::write_buffer::WriteBuffer;
 use super::{Inner, Store};
@@ -198,7 +198,7 @@ impl Upload {
             } = self;
             write_buffer.settle().await.map_err(|error| inner.write_failed(error))?;
             let (file, owner) = (Arc::clone(write_buffer.file()), claim.principal().clone());
-            let sums = write_buffer.into_sums().finish();
+            let sums = TitleSums::Known(write_buffer.into_sums().finish());
             let announced = match growing {
                 Some(growing) => Some(growing.end().await.ok_or_else(|| inner.gone_wrong())?),
                 None => None,

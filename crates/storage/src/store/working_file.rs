@@ -14,6 +14,7 @@ use rustix::fs::{AtFlags, Mode, OFlags, XattrFlags};
 use rustix::io::Errno;
 use tactus_core::units::MIB;
 
+use super::due::sums_of;
 use super::fault::{NameFault, UploadError};
 use super::id::StoreId;
 use super::medium::{Flush, stopped};
@@ -21,9 +22,9 @@ use super::metadata::TitleMetadata;
 use super::names::{
     self, Discard, Names, Precondition, PrivateDirectory, TitleName, link, owner_of,
 };
-use super::publish::{StoredTitle, UnpublishedTitle};
+use super::publish::{StoredTitle, TitleSums, UnpublishedTitle};
 use super::quotas::{Claim, Principal, Purpose};
-use super::sums::{self, Sums, SumsBuilder};
+use super::sums::{self, UNIT};
 use super::upload::claim_more;
 use super::{Inner, Store, len_of};
 
@@ -82,9 +83,6 @@ const PATH_ROOM: usize = tactus_core::path::PATH_BYTES_MAX + 1;
 
 /// A working file claims this much more than it needs at a time.
 const STEP: u64 = 64 * MIB;
-
-/// Bytes that are read at a time for the checksums.
-const READ_BYTES: usize = MIB as usize;
 
 /// How long a program that has ended may take to close its descriptor.
 const CLOSING_TRIES: u32 = 50;
@@ -306,16 +304,19 @@ impl WorkingFile {
         let (file, staged) = read.await.map_err(|error| inner.write_failed(error))?;
         let file = Arc::new(file);
         (self.file, self.staged) = (Some(Arc::clone(&file)), staged);
-        let flush = inner.medium.sync(&file, Flush::Data);
-        let sums = inner.blocking({
-            let file = Arc::clone(&file);
-            move || sums_of(&file)
-        });
-        let sums = sums.await.map_err(|error| inner.write_failed(error));
-        flush.await.map_err(|error| inner.fail(error))?;
-        let sums = sums?;
-        let len = sums.len().0;
+        let stat = rustix::fs::fstat(&file).map_err(|errno| inner.write_failed(errno.into()))?;
+        let len = len_of(&stat).0;
         self.grow(len)?;
+        // To read a long title takes longer than to flush what was written last.
+        let sums = match len.div_ceil(UNIT) <= inner.attribute_units as u64 {
+            false => TitleSums::Due(len_of(&stat)),
+            true => {
+                let file = Arc::clone(&file);
+                let sums = inner.blocking(move || sums_of(&file, Duration::ZERO, || false));
+                let sums = sums.await.map_err(|error| inner.write_failed(error))?;
+                TitleSums::Known(sums.expect("nothing ends it"))
+            }
+        };
         let claim = self.claim.take().expect("only its end takes the claim");
         let unnamed = UnpublishedTitle {
             file,
@@ -429,22 +430,6 @@ fn owned(
 
 /// Bytes that are copied at a time.
 const COPY_BYTES: usize = 1 << 30;
-
-fn sums_of(file: &OwnedFd) -> io::Result<Sums> {
-    let mut builder = SumsBuilder::default();
-    let (mut memory, mut at) = (vec![0; READ_BYTES], 0);
-    loop {
-        match rustix::io::pread(file, &mut memory, at) {
-            Ok(0) => return Ok(builder.finish()),
-            Ok(got) => {
-                builder.add(&memory[..got]);
-                at += got as u64;
-            }
-            Err(Errno::INTR) => {}
-            Err(errno) => return Err(errno.into()),
-        }
-    }
-}
 
 fn unlink(names: &Names, id: StoreId) {
     let gone = rustix::fs::unlinkat(&names.own.working, id.to_string(), AtFlags::empty());

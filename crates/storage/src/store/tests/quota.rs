@@ -143,8 +143,8 @@ async fn live(acts: Vec<Act>) {
 }
 
 pub(super) fn compare(volume_dir: &TestVolume, volume: &Store, open: &[(StoreId, Principal, u64)]) {
-    let root = &volume.inner.names.root;
-    let census = census::Census::walk(root, std::time::Duration::ZERO, || false).unwrap().unwrap();
+    let names = &volume.inner.names;
+    let census = census::Census::walk(names, Duration::ZERO, || false).unwrap().unwrap();
     let all: u64 = census.stored.values().sum();
     assert_eq!(all, volume_dir.titles().iter().map(|(_, len)| len).sum::<u64>());
     let reserved = |who: Option<&Principal>| {
