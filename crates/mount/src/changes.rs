@@ -86,6 +86,12 @@ impl LibraryFilesystem {
             return Err(Errno::EEXIST);
         }
         let source = self.written(parent, name).map(|(number, _)| number);
+        let open = source.and_then(|number| self.nodes.open(number));
+        let _changing = open.as_ref().map(|open| open.changing());
+        // It may have become a title meanwhile: nobody waits for the end of a file that a child of
+        // the program may still write.
+        let work = open.as_ref().and_then(|open| open.in_work());
+        let source = source.filter(|_| work.is_some());
         let title = match self.stat(&from) {
             Ok(stat) => Some(stat),
             Err(errno) if source.is_some() && errno.code() == Errno::ENOENT.code() => None,
@@ -105,7 +111,6 @@ impl LibraryFilesystem {
             }
         }
         if let Some(number) = source {
-            let work = self.nodes.open(number).and_then(|open| open.in_work());
             if let Some(work) = work {
                 work.retarget(&to)?;
             }
@@ -140,8 +145,9 @@ impl LibraryFilesystem {
     fn follow(&self, directory: &str) -> Result<()> {
         for known in self.unpublished.all() {
             let path = self.path_of(known.parent, &known.name)?;
-            let work = self.nodes.open(known.number).and_then(|open| open.in_work());
-            if let Some(work) = work.filter(|_| is_below(&path, directory)) {
+            let open = self.nodes.open(known.number).filter(|_| is_below(&path, directory));
+            let _changing = open.as_ref().map(|open| open.changing());
+            if let Some(work) = open.as_ref().and_then(|open| open.in_work()) {
                 work.retarget(&path)?;
             }
         }

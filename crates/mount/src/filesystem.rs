@@ -95,14 +95,19 @@ impl Filesystem for LibraryFilesystem {
             let pace = Pace::new(served.title.rate()?, Instant::now())?;
             Some(Arc::new(Mutex::new(pace)))
         });
-        let mut flags = FopenFlags::empty();
+        let (requested, mut flags) = (flags, FopenFlags::empty());
         if !writes {
             flags |= FopenFlags::FOPEN_NOFLUSH;
         }
         if pace.is_some() {
             // Each read comes as the program makes it, and nothing is read ahead.
             flags |= FopenFlags::FOPEN_DIRECT_IO;
-        } else if let Some(served) = &served
+        }
+        if open.backing().is_none() {
+            flags |= written_directly(requested);
+        }
+        if pace.is_none()
+            && let Some(served) = &served
             && self.nodes.keeps_pages(node.0, served.title.stat().version)
         {
             flags |= FopenFlags::FOPEN_KEEP_CACHE;
@@ -214,7 +219,7 @@ impl Filesystem for LibraryFilesystem {
         let handle = self.enter_handle(open, None, Some(request.pid()));
         let ttl = self.attributes_for.min(self.names_for);
         let found = attributes(number, &stat, &self.owner);
-        reply.created(&ttl, &found, Generation(0), handle, FopenFlags::empty());
+        reply.created(&ttl, &found, Generation(0), handle, written_directly(OpenFlags(flags)));
     }
 
     fn mknod(
@@ -249,9 +254,12 @@ impl Filesystem for LibraryFilesystem {
     ) {
         let Some(handle) = self.open_handle(handle) else { return reply.error(Errno::EBADF) };
         handle.processes.add(request.pid());
-        match self.write_at(node.0, &handle, offset, data) {
-            Ok(()) => reply.written(data.len() as u32),
-            Err(errno) => reply.error(errno),
+        if let Err(errno) = self.write_at(node.0, &handle, offset, data) {
+            return reply.error(errno);
+        }
+        reply.written(data.len() as u32);
+        if let Some(work) = handle.open.in_work() {
+            work.send(offset + data.len() as u64);
         }
     }
 
@@ -610,6 +618,15 @@ impl LibraryFilesystem {
 
     fn open_handle(&self, handle: FileHandle) -> Option<Arc<Handle>> {
         lock(&self.files).get(&handle.0).cloned()
+    }
+}
+
+/// How the kernel passes the bytes of a handle that cannot read: without pages of its own, which
+/// would be one more copy of them.
+fn written_directly(flags: OpenFlags) -> FopenFlags {
+    match flags.acc_mode() {
+        OpenAccMode::O_WRONLY => FopenFlags::FOPEN_DIRECT_IO,
+        OpenAccMode::O_RDONLY | OpenAccMode::O_RDWR => FopenFlags::empty(),
     }
 }
 

@@ -2,12 +2,14 @@
 //!
 //! Promise: bytes are written and read by the kernel's page cache of the file itself. No byte is
 //! written without the server's permission for its length, and none after writing was closed. An
-//! error of a flush is final.
+//! error of a flush is final. A file whose last write has failed is flushed by nothing, and becomes
+//! no title unless it was flushed before.
 
 use std::fs::File;
 use std::io;
+use std::num::NonZeroU64;
 use std::os::unix::fs::{FileExt, MetadataExt};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -30,6 +32,8 @@ pub(crate) struct Work {
     unsynced: AtomicU64,
     /// Bytes since the disk was last told to begin.
     unsent: AtomicU64,
+    /// The error number of the last write; 0 if it was done.
+    refusal: AtomicI32,
     /// It has lost its name: nothing is made of it.
     is_nameless: AtomicBool,
 }
@@ -40,6 +44,7 @@ struct Progress {
     /// The server makes a title of it after a crash.
     is_kept: bool,
     has_failed: bool,
+    is_published: bool,
 }
 
 impl Work {
@@ -53,6 +58,7 @@ impl Work {
             progress: Mutex::default(),
             unsynced: AtomicU64::new(0),
             unsent: AtomicU64::new(0),
+            refusal: AtomicI32::new(0),
             is_nameless: AtomicBool::new(false),
         }
     }
@@ -96,6 +102,13 @@ impl Work {
 
     /// Writes all of `bytes`. False if writing was closed.
     pub(crate) fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<bool, Errno> {
+        let written = self.write_all_at(offset, bytes);
+        let refusal = written.as_ref().err().map_or(0, |errno| errno.code());
+        self.refusal.store(refusal, Ordering::Relaxed);
+        written
+    }
+
+    fn write_all_at(&self, offset: u64, bytes: &[u8]) -> Result<bool, Errno> {
         let write = self.write();
         let Some(file) = write.as_ref() else { return Ok(false) };
         let len = bytes.len() as u64;
@@ -103,14 +116,20 @@ impl Work {
         // Before the write: a flush that begins now may miss it, a later one must not.
         self.unsynced.fetch_add(len, Ordering::Relaxed);
         file.write_all_at(bytes, offset)?;
-        if self.unsent.fetch_add(len, Ordering::Relaxed) + len >= SENT_BYTES {
-            self.unsent.store(0, Ordering::Relaxed);
-            // The disk begins now, and not with the flush. Pages that are clean are dropped.
-            let from = (offset + len).saturating_sub(SENT_BYTES);
-            let sent = std::num::NonZeroU64::new(SENT_BYTES);
-            rustix::fs::fadvise(file, from, sent, Advice::DontNeed).ok();
-        }
+        self.unsent.fetch_add(len, Ordering::Relaxed);
         Ok(true)
+    }
+
+    /// Lets the disk begin with what was written up to `end`, if it is much: now, and not with the
+    /// flush. This may wait for the disk, so the program has its answer by then.
+    pub(crate) fn send(&self, end: u64) {
+        if self.unsent.load(Ordering::Relaxed) < SENT_BYTES {
+            return;
+        }
+        self.unsent.store(0, Ordering::Relaxed);
+        // Pages that are clean are dropped.
+        let (from, sent) = (end.saturating_sub(SENT_BYTES), NonZeroU64::new(SENT_BYTES));
+        rustix::fs::fadvise(&*self.read, from, sent, Advice::DontNeed).ok();
     }
 
     /// Sets the length. False if writing was closed.
@@ -120,6 +139,8 @@ impl Work {
         self.permit(len)?;
         self.unsynced.fetch_add(1, Ordering::Relaxed);
         file.set_len(len)?;
+        // The program has given up what it could not write.
+        self.refusal.store(0, Ordering::Relaxed);
         Ok(true)
     }
 
@@ -158,6 +179,10 @@ impl Work {
         if progress.has_failed {
             return Err(Errno::EIO);
         }
+        if progress.is_published {
+            return Ok(());
+        }
+        self.check_last_write()?;
         let unsynced = self.unsynced.swap(0, Ordering::Relaxed);
         if unsynced == 0 && (progress.is_kept || self.is_nameless()) {
             return Ok(());
@@ -185,14 +210,34 @@ impl Work {
         Ok(())
     }
 
+    /// Half a file is flushed by nobody, and becomes no title.
+    fn check_last_write(&self) -> Result<(), Errno> {
+        match self.refusal.load(Ordering::Relaxed) {
+            0 => Ok(()),
+            refusal => Err(Errno::from_i32(refusal)),
+        }
+    }
+
     /// Makes a title of it. No byte can be written from here on.
     pub(crate) fn publish(&self) -> Result<(), Errno> {
         *self.write.write().unwrap_or_else(PoisonError::into_inner) = None;
-        if self.progress().has_failed {
+        // Who flushes it meanwhile waits for the title.
+        let mut progress = self.progress();
+        if progress.has_failed {
             return Err(Errno::EIO);
         }
+        // What was flushed stays, whatever happened to the bytes after it.
+        if !progress.is_kept
+            && let Err(errno) = self.check_last_write()
+        {
+            self.forget_name().ok();
+            return Err(errno);
+        }
         let len = self.read.metadata().map_or(0, |about| about.len());
-        self.working.publish(Some(patience(len))).map_err(|error| number_of(&error))
+        let published = self.working.publish(Some(patience(len)));
+        progress.is_published = published.is_ok();
+        progress.has_failed = published.is_err();
+        published.map_err(|error| number_of(&error))
     }
 
     /// It gets another name.

@@ -188,6 +188,16 @@ const FOR_TESTS: &[Need] = &[
         why: "reads back what it has written to the mounted library",
     },
     Need {
+        probe: &["sh", "-c", "command -v bonnie++"],
+        packages: &["bonnie++"],
+        why: "writes, rewrites and seeks on the mounted library",
+    },
+    Need {
+        probe: &["sh", "-c", "command -v smbd smbclient"],
+        packages: &["samba", "smbclient"],
+        why: "shares the mounted library with other machines",
+    },
+    Need {
         probe: &["sh", "-c", "command -v mandoc"],
         packages: &["mandoc"],
         why: "checks the manual pages",

@@ -19,6 +19,7 @@ use crate::TACTUS;
 
 mod changes;
 mod ends;
+mod full;
 mod paced;
 mod programs;
 mod reads;
@@ -30,6 +31,9 @@ const TOKEN: &str = "an-insecure-token-of-32-characters";
 
 /// The ways of the bytes: through the kernel alone, and through the server.
 const WAYS: [&[&str]; 2] = [&[], &["--no-passthrough"]];
+
+/// The options of a writable mount.
+const RW: &[&str] = &["-o", "rw"];
 
 /// A server with `[local]`.
 struct Served {
@@ -43,9 +47,14 @@ struct Served {
 impl Served {
     fn new() -> Self {
         let turn = turn();
-        installed("fusermount3", "fuse3");
-        let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory on a disk");
+        let dir = directory();
         let titles = dir.path().join("titles");
+        Self::with_titles(turn, dir, titles)
+    }
+
+    /// A server whose titles are in a directory of their own.
+    fn with_titles(turn: MutexGuard<'static, ()>, dir: tempfile::TempDir, titles: PathBuf) -> Self {
+        installed("fusermount3", "fuse3");
         fs::create_dir_all(titles.join(".tactus")).expect("a directory");
         fs::write(titles.join(".tactus/disk-model.toml"), DISK_MODEL).expect("a model");
         let token = dir.path().join("token");
@@ -61,7 +70,7 @@ impl Served {
             "[memory]\narena = \"64 MiB\"\n[local]\n{local}\n[[upload.principal]]\n{principal}\n"
         );
         fs::write(dir.path().join("tactus.toml"), text).expect("a configuration");
-        let (process, http) = start(dir.path());
+        let (process, http) = start(dir.path(), &titles);
         Self { process, http, titles, dir, _turn: turn }
     }
 
@@ -71,7 +80,7 @@ impl Served {
     }
 
     fn start(&mut self) {
-        (self.process, self.http) = start(self.dir.path());
+        (self.process, self.http) = start(self.dir.path(), &self.titles);
     }
 
     /// A title of the library, and its bytes.
@@ -105,10 +114,14 @@ impl Served {
     }
 }
 
-fn start(dir: &Path) -> (Process, String) {
+fn directory() -> tempfile::TempDir {
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory on a disk")
+}
+
+fn start(dir: &Path, titles: &Path) -> (Process, String) {
     let mut command = server::serve(TACTUS, dir);
     command.args(["--http", "127.0.0.1:0", "--admin", "off", "--uploads", "--config"]);
-    command.args([dir.join("tactus.toml"), dir.join("titles")]);
+    command.arg(dir.join("tactus.toml")).arg(titles);
     let log = dir.join("server.log");
     let (process, said) = server::start(&mut command, Some(&log), server::until("Serving"), drop);
     let http = server::address(&said, "Serving", "http://").expect("an address").to_owned();
@@ -208,6 +221,19 @@ fn wait_until(what: &str, holds: impl Fn() -> bool) {
         assert!(Instant::now() < until, "{what}");
         std::thread::sleep(Duration::from_millis(10));
     }
+}
+
+/// A title by HTTP; none if there is none.
+fn get(served: &Served, name: &str) -> Option<Vec<u8>> {
+    let mut curl = Command::new(installed("curl", "curl"));
+    curl.args(["-sS", "--fail"]).arg(format!("http://{}/{name}", served.http));
+    let output = curl.output().expect("curl runs");
+    output.status.success().then_some(output.stdout)
+}
+
+fn create(path: &Path) -> File {
+    let file = File::options().read(true).write(true).create(true).truncate(true).open(path);
+    file.unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
 /// Puts a title by HTTP.

@@ -89,11 +89,18 @@ fn m01_a_server_that_has_been_killed_is_an_error_number_until_it_is_back() {
 
 #[test]
 fn m01_a_server_that_is_stopped_is_an_error_number_within_30_seconds() {
-    let served = Served::new();
+    let mut served = Served::new();
     served.title("one.ts", LEN);
     served.title("two.ts", LEN);
-    let mut mounted = served.mount(&["--no-passthrough", "-o", "attr_timeout=0,entry_timeout=0"]);
+    let options = ["--no-passthrough", "-o", "rw,attr_timeout=0,entry_timeout=0"];
+    let mut mounted = served.mount(&options);
     let file = open(&mounted.path("one.ts"));
+    let flushed = create(&mounted.path("flushed.ts"));
+    flushed.write_all_at(b"before", 0).expect("room");
+    flushed.sync_all().expect("a flush");
+    let [synced, closed] = ["synced.ts", "closed.ts"].map(|name| create(&mounted.path(name)));
+    synced.write_all_at(b"bytes", 0).expect("room");
+    closed.write_all_at(b"bytes", 0).expect("room");
     kill_process(Pid::from_child(&served.process.0), Signal::STOP).expect("it runs");
     let begun = Instant::now();
     std::thread::scope(|scope| {
@@ -103,12 +110,24 @@ fn m01_a_server_that_is_stopped_is_an_error_number_within_30_seconds() {
             });
         }
         scope.spawn(|| assert!(file.read_at(&mut [0; 4096], 1_000_000).is_err()));
+        // Once the server knows its name, a file is flushed without it.
+        scope.spawn(move || {
+            flushed.write_all_at(b" and meanwhile", 6).expect("room");
+            flushed.sync_all().expect("a flush");
+            drop(flushed);
+        });
+        scope.spawn(move || assert_eq!(errno(synced.sync_all()), Some(ENOTCONN)));
+        scope.spawn(move || drop(closed));
     });
     assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
     drop(file);
     unmount(&mounted);
     assert_eq!((mounted.ended(), mounted.is_mounted()), (Some(0), false));
-    kill_process(Pid::from_child(&served.process.0), Signal::CONT).expect("it is stopped");
+    served.kill();
+    served.start();
+    wait_until("its name", || get(&served, "flushed.ts").is_some());
+    assert_eq!(get(&served, "flushed.ts").as_deref(), Some(&b"before and meanwhile"[..]));
+    assert_eq!((get(&served, "synced.ts"), get(&served, "closed.ts")), (None, None));
 }
 
 #[test]

@@ -7,21 +7,6 @@ use std::time::SystemTime;
 use super::numbers::{EEXIST, EISDIR, ENOENT, ENOTCONN, ENOTEMPTY};
 use super::*;
 
-const RW: &[&str] = &["-o", "rw"];
-
-/// A title by HTTP; none if there is none.
-fn get(served: &Served, name: &str) -> Option<Vec<u8>> {
-    let mut curl = Command::new(installed("curl", "curl"));
-    curl.args(["-sS", "--fail"]).arg(format!("http://{}/{name}", served.http));
-    let output = curl.output().expect("curl runs");
-    output.status.success().then_some(output.stdout)
-}
-
-fn create(path: &Path) -> File {
-    let file = File::options().read(true).write(true).create(true).truncate(true).open(path);
-    file.unwrap_or_else(|error| panic!("{}: {error}", path.display()))
-}
-
 #[test]
 fn a_file_becomes_a_title_when_it_is_closed_and_not_before() {
     let served = Served::new();
@@ -236,4 +221,40 @@ fn what_was_flushed_survives_the_mount() {
     wait_until("its name", || get(&served, "one.ts").is_some());
     assert!(get(&served, "one.ts").as_ref() == Some(&bytes));
     assert_eq!(get(&served, "two.ts"), None);
+}
+
+#[test]
+fn a_mount_that_ends_while_a_file_is_written_loses_nothing_that_was_flushed() {
+    let served = Served::new();
+    let bytes = content(5, 1_000_000);
+    let mut mounted = served.mount(RW);
+    let mut flushed = create(&mounted.path("one.ts"));
+    flushed.write_all(&bytes).expect("room");
+    flushed.sync_data().expect("a flush");
+    let mut other = create(&mounted.path("two.ts"));
+    other.write_all(b"never flushed").expect("room");
+    let refused = Command::new("umount").arg(&mounted.place).output().expect("it runs");
+    assert!(!refused.status.success() && mounted.is_mounted(), "it is in use");
+    other.write_all(b", nor this").expect("room");
+    mounted.signal(Signal::TERM);
+    assert_eq!((mounted.ended(), mounted.is_mounted()), (Some(0), false));
+    let begun = Instant::now();
+    assert_eq!(errno(other.write_all(b"late")), Some(ENOTCONN));
+    assert_eq!(errno(other.sync_all()), Some(ENOTCONN));
+    drop((flushed, other));
+    assert!(begun.elapsed() < Duration::from_secs(30));
+    wait_until("its name", || get(&served, "one.ts").is_some());
+    assert!(get(&served, "one.ts").as_ref() == Some(&bytes));
+    assert_eq!(get(&served, "two.ts"), None);
+
+    // Detached, it goes on until the last file is closed.
+    let mut mounted = served.mount(RW);
+    let mut file = create(&mounted.path("three.ts"));
+    file.write_all(b"before").expect("room");
+    script("umount -l $1", &[&mounted.place]);
+    file.write_all(b" and after").expect("room");
+    file.sync_all().expect("a flush");
+    drop(file);
+    assert_eq!((mounted.ended(), mounted.is_mounted()), (Some(0), false));
+    assert_eq!(get(&served, "three.ts").as_deref(), Some(&b"before and after"[..]));
 }

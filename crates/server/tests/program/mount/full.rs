@@ -1,0 +1,66 @@
+//! What programs get, and what becomes a title, when the disk is full.
+
+use tactus_testkit::small_disk::SmallDisk;
+
+use super::*;
+
+/// Opens `$1` for writing and does what the other arguments say: writes so many MiB one by one,
+/// flushes, or closes. Prints an error number for each, 0 for none.
+const PROGRAM: &str = r#"
+import os, sys
+file = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+def act(what):
+    if what == "fsync":
+        os.fsync(file)
+    elif what == "close":
+        os.close(file)
+    else:
+        for _ in range(int(what)):
+            os.write(file, bytes(range(256)) * 4096)
+for what in sys.argv[2:]:
+    try:
+        act(what)
+        print(0)
+    except OSError as error:
+        print(error.errno)
+"#;
+
+fn run(path: &Path, acts: &[&str]) -> String {
+    let mut python = Command::new(installed("python3", "python3"));
+    let output = python.args(["-c", PROGRAM]).arg(path).args(acts).output().expect("it runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn a_file_that_finds_no_room_is_an_error_at_each_call_and_becomes_no_title() {
+    let turn = turn();
+    let home = directory();
+    let Some(disk) = SmallDisk::mount(home.path(), 352 << 20) else {
+        println!("skipped: no right to mount a loop device");
+        return;
+    };
+    let served = Served::with_titles(turn, directory(), disk.path().to_owned());
+    put(&served, "one.ts", b"before");
+    let mounted = served.mount(RW);
+    let working = disk.path().join(".tactus/working");
+    let is_empty = || fs::read_dir(&working).expect("a directory").next().is_none();
+    // A new file, and a title that is written anew.
+    for name in ["new.ts", "one.ts"] {
+        assert_eq!(run(&mounted.path(name), &["400", "fsync", "close"]), "28 28 28");
+        assert!(is_empty());
+    }
+    assert_eq!(get(&served, "new.ts"), None);
+    assert!(!mounted.path("new.ts").exists() && !disk.path().join("new.ts").exists());
+    assert_eq!(get(&served, "one.ts").as_deref(), Some(&b"before"[..]));
+    assert_eq!(fs::read(mounted.path("one.ts")).expect("bytes"), b"before");
+    // What was flushed before stays.
+    let path = mounted.path("flushed.ts");
+    assert_eq!(run(&path, &["2", "fsync", "400", "fsync", "close"]), "0 0 28 28 0");
+    let bytes = fs::read(disk.path().join("flushed.ts")).expect("a title");
+    assert!(bytes.len() >= 2 << 20 && bytes[..1 << 20] == bytes[1 << 20..2 << 20]);
+    fs::remove_file(path).expect("a title");
+    // The room is back.
+    wait_until("room", || run(&mounted.path("next.ts"), &["20", "fsync", "close"]) == "0 0 0");
+    assert_eq!(fs::metadata(disk.path().join("next.ts")).expect("a title").len(), 20 << 20);
+}
