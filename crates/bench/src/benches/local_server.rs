@@ -3,6 +3,7 @@
 //! Promise: it listens for local programs when it is returned, and ends when it is dropped.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -35,6 +36,24 @@ impl LocalServer {
         tactus: Option<&Path>,
         data: &Path,
     ) -> Result<Self> {
+        Self::begin((name, len, core), tactus, data, false)
+    }
+
+    /// The same for programs that write.
+    pub(super) fn start_writable(
+        (name, len, core): (&str, u64, usize),
+        tactus: Option<&Path>,
+        data: &Path,
+    ) -> Result<Self> {
+        Self::begin((name, len, core), tactus, data, true)
+    }
+
+    fn begin(
+        (name, len, core): (&str, u64, usize),
+        tactus: Option<&Path>,
+        data: &Path,
+        is_writable: bool,
+    ) -> Result<Self> {
         let folder = data.join(name);
         fs::create_dir_all(&folder)?;
         let folder = folder.canonicalize()?;
@@ -50,16 +69,32 @@ impl LocalServer {
         let socket = place.path().join("local.sock");
         let file = place.path().join("tactus.toml");
         let servers = r#""disk", "block", "delivery", "link""#;
+        let (mut writers, mut uploads) = (String::new(), "");
+        if is_writable {
+            let token = place.path().join("token");
+            fs::write(&token, "an-insecure-token-of-32-characters")?;
+            fs::set_permissions(&token, fs::Permissions::from_mode(0o600))?;
+            let user = rustix::process::geteuid().as_raw();
+            writers = format!(
+                "write_users = [\"{user}\"]\nprincipal = \"bench\"\n[[upload.principal]]\n\
+                 name = \"bench\"\ntoken_file = \"token\"\n"
+            );
+            uploads = "uploads = true\n";
+        }
         let text = format!(
             "[http]\naddress = \"127.0.0.1:0\"\n[admin]\naddress = \"off\"\n[cores]\n\
              placement = [{{ cpu = {core}, servers = [{servers}] }}]\n[local]\n\
-             path = \"{}\"\n[[volume]]\npath = \"{}\"\nmount = \"/\"\n",
+             path = \"{}\"\n{writers}[[volume]]\npath = \"{}\"\nmount = \"/\"\n{uploads}",
             socket.display(),
             folder.display()
         );
         fs::write(&file, text)?;
         let mut command = Command::new(program(tactus)?);
         command.arg("serve").arg("--config").arg(&file).stdout(Stdio::null()).stderr(Stdio::null());
+        // It keeps the identity of no volume.
+        for variable in ["STATE_DIRECTORY", "XDG_STATE_HOME", "HOME"] {
+            command.env_remove(variable);
+        }
         let process = command.spawn().context("the server does not start")?;
         let mut served = Self { process, socket, title, _place: place };
         served.wait()?;

@@ -4,6 +4,8 @@
 //! values of one round are compared. Cold means that the page cache has no page of the file before
 //! the turn; the host's own cache below the disk may.
 
+mod writes;
+
 use std::fs::{self, File};
 use std::hint::black_box;
 use std::io::{BufRead, BufReader, Read};
@@ -24,6 +26,7 @@ use crate::aligned::Aligned;
 use crate::random::Random;
 use crate::report::{Report, Table, Verdict, spread};
 use crate::{interrupt, priority};
+use writes::WriteRates;
 
 /// What the command line says.
 #[derive(Clone, Debug, clap::Args)]
@@ -135,6 +138,7 @@ pub(super) fn run(options: &Options) -> Result<()> {
     }
     drop((kernel, own));
     let paced = Paced::read(&mount(&["--paced"])?.path("sound.wav"), &sound)?;
+    let written = written(place, options)?;
     report.settings.push(("reader at a pace".into(), paced.reader.clone()));
     for (row, rates) in samples.iter().zip(&random) {
         let rows = ways.iter().zip(row).map(|((way, ..), one)| {
@@ -148,7 +152,13 @@ pub(super) fn run(options: &Options) -> Result<()> {
         report.runs.extend(rows);
     }
     let names = ways.map(|(way, ..)| way);
-    summarise(&names, &samples, &random, &paced, &mut report);
+    for WriteRates { whole, pieces } in &written {
+        report.runs.push(json!({
+            "written_whole_mib_s": whole.map(|rate| rate / MIB as f64),
+            "written_pieces_mib_s": pieces.map(|rate| rate / MIB as f64),
+        }));
+    }
+    summarise(&names, &samples, &random, &paced, &written, &mut report);
     report.method.push(format!(
         "A title of {} MiB is read from its beginning to its end by reads of 1 MiB, hot and cold, \
          in turns. CPU is the run time of the program's thread, of the mount and of the server. \
@@ -164,8 +174,31 @@ pub(super) fn run(options: &Options) -> Result<()> {
         TITLE / MIB,
         PART / MIB
     ));
+    report.method.push(format!(
+        "By turns a file of {} MiB is written to the file system and by a mount with -o rw, with \
+         one fsync, and one of {} MiB with an fsync after each {} KiB. The time is that from the \
+         open to the end of the close.",
+        writes::WHOLE / MIB,
+        writes::SHORT / MIB,
+        writes::PIECE / KIB,
+    ));
     report.publish(&options.out)?;
     Ok(())
+}
+
+/// Writes by a mount, beside the file system. Its server is another one, whose titles have a
+/// directory of their own.
+fn written((_, len, core): (&str, u64, usize), options: &Options) -> Result<Vec<WriteRates>> {
+    let place = ("mount-writes", len.min(MIB), core);
+    let server = LocalServer::start_writable(place, options.tactus.as_deref(), &options.data)?;
+    let mounted = Mounted::start(&server.socket, options, &["-o", "rw"])?;
+    let plain = tempfile::Builder::new().prefix("plain-").tempdir_in(&options.data)?;
+    let rounds = (1..=options.rounds).map(|round| {
+        interrupt::check()?;
+        say(&format!("writes, round {round} of {}", options.rounds));
+        writes::measure(plain.path(), mounted.place.path())
+    });
+    rounds.collect()
 }
 
 /// One way in one round: MiB/s, and seconds of CPU time for 10^9 bytes.
@@ -354,6 +387,7 @@ fn summarise(
     samples: &[[Sequential; 3]],
     random: &[[RandomReads; 4]],
     paced: &Paced,
+    written: &[WriteRates],
     report: &mut Report,
 ) {
     let column = |way: usize, figure: fn(&Sequential) -> f64| -> Vec<f64> {
@@ -394,6 +428,8 @@ fn summarise(
     let rates: Vec<f64> = random.iter().map(|row| row[COPIED].reads / row[MOUNTED].reads).collect();
     let costs: Vec<f64> =
         random.iter().map(|row| row[MOUNTED].looked / row[MAPPED].looked).collect();
+    let whole: Vec<f64> = written.iter().map(|one| one.whole[1] / one.whole[0]).collect();
+    let pieces: Vec<f64> = written.iter().map(|one| one.pieces[1] / one.pieces[0]).collect();
     let worst = largest(&paced.seconds) * 100.0;
     let all = [
         (
@@ -412,6 +448,8 @@ fn summarise(
             5.0,
             false,
         ),
+        ("write of 300 MiB, one fsync, close, against the file system", whole, 0.8, 0.9, false),
+        ("write of 64 KiB, fsync after each, against the file system", pieces, 0.8, 0.9, false),
         ("paced read: largest error of the rate over a second, %", vec![worst], 0.1, 0.1, true),
     ];
     for (figure, measured, must, push, is_most) in all {

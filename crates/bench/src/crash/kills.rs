@@ -13,7 +13,7 @@ use tactus_core::units::{Nanos, SECOND};
 
 use super::history::History;
 use super::recorder::Recorder;
-use super::server::{Program, Server};
+use super::server::{Program, QUOTA, Server};
 use super::subject::{ClientLoad, Load, audit, delete_uploaded, deliver, look, titles};
 use crate::benches::say;
 use crate::random::Random;
@@ -56,7 +56,8 @@ const SAY_EVERY: u64 = 50;
 /// Kills the server at `binary` on a volume at `root`.
 pub(super) fn run(binary: &Path, root: &Path, plan: Plan) -> Result<Killed> {
     let Plan { kills, ready: ready_max, seed } = plan;
-    let program = Program { binary: binary.to_owned(), wrong: None, expiry: EXPIRY, local: false };
+    let binary = binary.to_owned();
+    let program = Program { binary, wrong: None, expiry: EXPIRY, local: false, quota: QUOTA };
     let mut random = Random::new(seed);
     let mut history = History::default();
     let mut untold = VecDeque::new();

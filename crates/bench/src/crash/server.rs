@@ -29,6 +29,8 @@ pub(super) struct Program {
     pub(super) expiry: Nanos,
     /// Programs of the machine may write.
     pub(super) local: bool,
+    /// What the client may have stored.
+    pub(super) quota: Bytes,
 }
 
 /// A running server.
@@ -140,7 +142,7 @@ impl Program {
              quota = \"{} B\"\n",
             root.display(),
             self.expiry.0 / SECOND.0,
-            QUOTA.0
+            self.quota.0
         )
     }
 }
@@ -161,8 +163,13 @@ fn local(socket: &Path) -> String {
 impl Server {
     /// A program of the machine that may write.
     pub(super) fn program(&self) -> Result<LocalProgram> {
-        let connected = LocalProgram::connect(self.folder.path().join(SOCKET));
+        let connected = LocalProgram::connect(self.socket());
         connected.context("no connection in shared memory")
+    }
+
+    /// Where programs of the machine connect.
+    pub(super) fn socket(&self) -> PathBuf {
+        self.folder.path().join(SOCKET)
     }
 
     /// A client that may upload.

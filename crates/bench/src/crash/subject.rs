@@ -4,6 +4,7 @@
 //! volume alone, as after a power failure.
 
 mod chunks;
+mod mounted;
 mod peers;
 mod served;
 mod writers;
@@ -49,7 +50,8 @@ pub(super) use served::{ClientLoad, Load, audit, delete_uploaded, deliver, look,
 /// which one is installed in `modules`.
 pub(super) fn all(tactus: &Path, modules: Option<&Path>) -> Vec<Box<dyn Subject>> {
     let own = writers::all().into_iter().chain(chunks::all());
-    own.chain(served::all(tactus)).chain(peers::all(modules)).collect()
+    let served = served::all(tactus).into_iter().chain(mounted::all(tactus));
+    own.chain(served).chain(peers::all(modules)).collect()
 }
 
 /// Reads a title.

@@ -39,7 +39,8 @@ pub(super) struct TactusSubject {
 pub(super) fn all(binary: &Path) -> Vec<Box<dyn Subject>> {
     let subject = |name, method, wrong, faulty| {
         let local = [LOCAL, MEMORY].contains(&name);
-        let program = Program { binary: binary.to_owned(), wrong, expiry: EXPIRY, local };
+        let program =
+            Program { binary: binary.to_owned(), wrong, expiry: EXPIRY, local, quota: QUOTA };
         Box::new(TactusSubject { name, method, program, faulty }) as Box<dyn Subject>
     };
     vec![
@@ -134,12 +135,12 @@ const ENOENT: i32 = 2;
 /// Where the server takes uploads in parts, and tells what it holds for them.
 const OURS: &str = "/api/v1/uploads";
 /// Longer than any run takes.
-const EXPIRY: Nanos = SECOND.times(86_400);
+pub(super) const EXPIRY: Nanos = SECOND.times(86_400);
 /// Clients at once: their flushes go together.
 pub(super) const CLIENTS: usize = 3;
-const NAMES: u64 = 6;
+pub(super) const NAMES: u64 = 6;
 /// The longest title in KiB: several of the server's places.
-const LENGTH_MAX_KIB: u64 = 400;
+pub(super) const LENGTH_MAX_KIB: u64 = 400;
 /// Titles that come by tus begin with it; each has a name of its own.
 const UPLOADED: &str = "upload-";
 pub(super) const TUS: &str = "Tus-Resumable: 1.0.0\r\n";
@@ -563,7 +564,7 @@ fn url_of(writer: &MemoryWriter) -> String {
 }
 
 /// A title of the client `number`.
-fn name_of(number: usize, place: u64) -> String {
+pub(super) fn name_of(number: usize, place: u64) -> String {
     let folder = if place.is_multiple_of(2) { format!("folder-{number}/") } else { String::new() };
     format!("{folder}title-{number}-{place}")
 }
@@ -832,10 +833,10 @@ fn walk(folder: &Path, prefix: &str, found: &mut BTreeMap<String, StoredVersion>
     Ok(())
 }
 
-const RESERVED: &str = ".tactus";
+pub(super) const RESERVED: &str = ".tactus";
 /// What the server may unlink in the background after its start, on a machine that has no time for
 /// it.
-const TIDY_WITHIN: Nanos = SECOND.times(20);
+pub(super) const TIDY_WITHIN: Nanos = SECOND.times(20);
 
 /// What lies in the server's own directories and belongs to none of the titles and `open` uploads.
 fn strays(root: &Path, open: usize) -> Result<Vec<String>> {
@@ -843,7 +844,8 @@ fn strays(root: &Path, open: usize) -> Result<Vec<String>> {
     let deadline = clock::now() + TIDY_WITHIN;
     loop {
         let mut strays = Vec::new();
-        for (folder, allowed) in [("stage", 0), ("trash", 0), ("uploads", open)] {
+        let folders = [("stage", 0), ("trash", 0), ("working", 0), ("uploads", open)];
+        for (folder, allowed) in folders {
             let path = own.join(folder);
             let names = if path.exists() { files(&path)? } else { Vec::new() };
             if names.len() > allowed {
