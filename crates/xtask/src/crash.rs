@@ -19,7 +19,7 @@ const SERVER: &[&str] = &["--cuts=1000", "--subject=tactus", "--jobs=10"];
 const REST: [&[&str]; 6] = [
     &["--cuts=100", "--subject=tactus-local", "--out=target/crash/local"],
     &["--cuts=50", "--subject=tactus-memory", "--out=target/crash/memory"],
-    &["--cuts=50", "--subject=tactus-mount", "--out=target/crash/mount"],
+    &["--cuts=30", "--subject=tactus-mount", "--out=target/crash/mount"],
     &["--cuts=100", "--subject=tactus-faulty", "--out=target/crash/faulty"],
     &["--cuts=300", "--until-found", WRONG, "--jobs=6", "--out=target/crash/wrong"],
     &["--kills=25", "--ready=60", "--out=target/crash/kills"],
