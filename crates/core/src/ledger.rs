@@ -356,6 +356,16 @@ impl Ledger {
         self.servers[server as usize].place.core
     }
 
+    /// The place of a server, and its promised time per second of that core: of promises that
+    /// change with time the highest sum.
+    ///
+    /// # Panics
+    /// If there is no such server.
+    pub fn promise_of(&self, server: u32) -> (ServerPlace, Nanos) {
+        let ServerUse { place, time, planned } = &self.servers[server as usize];
+        (*place, *time + Nanos(planned.max_of_all()))
+    }
+
     /// Moves the promises of a server to another core.
     ///
     /// # Errors

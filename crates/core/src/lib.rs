@@ -50,6 +50,7 @@ pub mod ledger;
 pub mod read_ahead;
 pub mod split;
 
+pub mod balance;
 pub mod cycle_choice;
 pub mod local;
 
