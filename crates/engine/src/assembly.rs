@@ -19,7 +19,7 @@ use crate::block::{BlockRings, BlockServer, Requester};
 use crate::cores::Core;
 use crate::counters::{
     BlockCounters, ClassCounters, CoreCounters, DeliveryCounters, DiskCounters, FileCounters,
-    LinkCounters, PacketCounters, StreamCounters,
+    LinkCounters, PacketCounters, ServerCounters, StreamCounters,
 };
 use crate::delivery::{DeliveryParts, DeliveryServer, LinkEnd, Links, VolumeLimits, VolumeParts};
 use crate::disk::{self, DiskRings, DiskServer, ProbeSetup};
@@ -193,6 +193,8 @@ pub struct Control {
 pub struct Counters {
     /// The counters of each core.
     pub cores: Vec<Arc<CoreCounters>>,
+    /// Each server, in the order of their assembly.
+    pub servers: Arc<[(ServerName, ServerCounters)]>,
     /// Each volume's disk server.
     pub disks: Vec<Arc<DiskCounters>>,
     /// Each volume's block server.
@@ -261,6 +263,7 @@ where
     let delivery_counters = Arc::new(DeliveryCounters::default());
     let mut counters = Counters {
         cores: vec![],
+        servers: Arc::default(),
         disks: vec![],
         blocks: vec![],
         delivery: Arc::clone(&delivery_counters),
@@ -362,6 +365,11 @@ where
         placed.push((placement.file, named(Job::File, 0), Box::new(server)));
         end
     });
+    counters.servers =
+        placed.iter().map(|(_, name, _)| (*name, ServerCounters::default())).collect();
+    for core in &mut cores {
+        core.of_servers = Arc::clone(&counters.servers);
+    }
     for (core, name, server) in placed {
         cores[core].place(name, server);
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use tactus_core::units::{MonoTime, Nanos};
 
-use crate::counters::CoreCounters;
+use crate::counters::{CoreCounters, ServerCounters};
 use crate::migration::{Mailbox, Migration, Order};
 use crate::name::{Job, ServerName};
 use crate::server::Server;
@@ -35,12 +35,16 @@ pub struct Core {
     /// When the next turn is due.
     due: Option<MonoTime>,
     counters: Arc<CoreCounters>,
+    /// Of all servers of the engine: those of a server are written by the core on which it is.
+    pub(crate) of_servers: Arc<[(ServerName, ServerCounters)]>,
 }
 
 /// The place of one server.
 struct PlacedServer {
     name: ServerName,
     server: Box<dyn Server>,
+    /// The index of its counters.
+    counters: Option<usize>,
     /// Set while the server is to leave.
     leaving: Option<Leaving>,
 }
@@ -60,6 +64,7 @@ impl Default for Core {
             look_at_least_every: Nanos(0),
             due: None,
             counters: Arc::default(),
+            of_servers: Arc::default(),
         }
     }
 }
@@ -80,7 +85,8 @@ impl Core {
     pub fn place(&mut self, name: ServerName, server: Box<dyn Server>) {
         let rank = |name: &ServerName| (name.job != Job::Packets, *name);
         let at = self.placed.partition_point(|one| rank(&one.name) < rank(&name));
-        self.placed.insert(at, PlacedServer { name, server, leaving: None });
+        let counters = self.of_servers.iter().position(|(of, _)| *of == name);
+        self.placed.insert(at, PlacedServer { name, server, counters, leaving: None });
     }
 
     /// The names of the servers that sit here.
@@ -91,12 +97,31 @@ impl Core {
     /// Polls every server until none has work left at `now`. Returns the time of the next turn. The
     /// number of rounds is bounded, so the thread always sleeps.
     pub fn turn(&mut self, now: MonoTime) -> Option<MonoTime> {
+        self.turn_by(now, || now)
+    }
+
+    /// Like [`Self::turn`], and counts the time that each server takes by `clock`. The clock is
+    /// read after each poll that did something, so a turn without work costs nothing.
+    pub fn turn_by(
+        &mut self,
+        now: MonoTime,
+        mut clock: impl FnMut() -> MonoTime,
+    ) -> Option<MonoTime> {
         self.watch_stall(now);
         self.take_orders(now);
+        let mut read = now;
         for _ in 0..ROUNDS {
             let mut any = false;
             for one in &mut self.placed {
-                any |= one.server.poll(now);
+                if !one.server.poll(now) {
+                    continue;
+                }
+                any = true;
+                let then = clock();
+                if let Some((_, counters)) = one.counters.and_then(|at| self.of_servers.get(at)) {
+                    counters.busy.add(then.since(read).0);
+                }
+                read = then;
             }
             if !any {
                 break;
@@ -163,11 +188,11 @@ impl Core {
 
     /// Lets a server go, or keeps it for the next turn.
     fn let_go(&mut self, at: usize) {
-        let PlacedServer { name, server, leaving } = self.placed.remove(at);
+        let PlacedServer { name, server, counters, leaving } = self.placed.remove(at);
         let Leaving { migration, since } = leaving.expect("it is to leave");
         if let Err(server) = migration.leave(server, since) {
             let leaving = Some(Leaving { migration, since });
-            self.placed.insert(at, PlacedServer { name, server, leaving });
+            self.placed.insert(at, PlacedServer { name, server, counters, leaving });
         }
     }
 
@@ -187,7 +212,7 @@ impl Core {
     pub fn run(mut self, host: &mut impl Host) {
         while !host.is_stopping() {
             let now = host.now();
-            let until = self.turn(now);
+            let until = self.turn_by(now, || host.now());
             host.sleep(until);
         }
     }
@@ -207,3 +232,47 @@ const TRY_AGAIN: Nanos = Nanos::from_micros(50);
 /// A want travels delivery, block, disk, and a filled block disk, block, delivery, link: six rounds
 /// pass it on even in the worst order of servers.
 const ROUNDS: u32 = 6;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Does something in its next polls.
+    struct Worker(u32);
+
+    impl Server for Worker {
+        fn poll(&mut self, _now: MonoTime) -> bool {
+            let works = self.0 > 0;
+            self.0 = self.0.saturating_sub(1);
+            works
+        }
+
+        fn poll_timeout(&self, _now: MonoTime) -> Option<MonoTime> {
+            None
+        }
+    }
+
+    #[test]
+    fn a_turn_counts_the_time_of_the_servers_that_did_something_and_reads_no_clock_without_work() {
+        let name = |job| ServerName { job, index: 0 };
+        let (busy, other) = (name(Job::Disk), name(Job::Link));
+        let names = [busy, other].map(|name| (name, ServerCounters::default()));
+        let mut core = Core { of_servers: names.into(), ..Core::default() };
+        core.place(busy, Box::new(Worker(2)));
+        core.place(other, Box::new(Worker(1)));
+        // It has no counters, and is counted nowhere.
+        core.place(name(Job::File), Box::new(Worker(1)));
+        let (begun, mut readings) = (MonoTime(1000), 0);
+        let turn = |core: &mut Core, readings: &mut u64| {
+            core.turn_by(begun, || {
+                *readings += 1;
+                MonoTime(1000 + 100 * *readings)
+            });
+        };
+        turn(&mut core, &mut readings);
+        let counted = |core: &Core| [0, 1].map(|at| core.of_servers[at].1.busy.value());
+        assert_eq!((counted(&core), readings), ([200, 100], 4));
+        turn(&mut core, &mut readings);
+        assert_eq!((counted(&core), readings), ([200, 100], 4));
+    }
+}

@@ -22,6 +22,14 @@ pub struct CoreCounters {
     pub longest: Counter,
 }
 
+/// One server of any kind. Neighbours may be on different cores, so they share no cache line.
+#[derive(Default)]
+#[repr(align(64))]
+pub struct ServerCounters {
+    /// Time of its core that it has used, in ns.
+    pub busy: Counter,
+}
+
 /// One disk server.
 #[derive(Default)]
 pub struct DiskCounters {

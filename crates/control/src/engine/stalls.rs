@@ -132,6 +132,7 @@ const SUMMED_UP: Nanos = SECOND.times(60);
 const DEGRADED_FOR: Nanos = SECOND.times(600);
 
 /// The thread of one core.
+#[derive(Clone, Copy)]
 pub(super) struct CoreThread {
     pub(super) cpu: u32,
     pub(super) thread: ThreadId,
@@ -366,6 +367,7 @@ mod tests {
         let counters = Arc::new(counters);
         let all = Counters {
             cores: vec![Arc::clone(&counters)],
+            servers: Arc::default(),
             disks: vec![],
             blocks: vec![],
             delivery: Arc::default(),
