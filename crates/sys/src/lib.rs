@@ -8,6 +8,7 @@
 
 pub mod clock;
 pub mod thread;
+pub mod topology;
 
 pub mod memory;
 mod timers;

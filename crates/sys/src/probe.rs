@@ -13,6 +13,7 @@ use tactus_core::units::Bytes;
 use crate::disk::uring;
 use crate::memory::{self, Memory, meminfo_bytes};
 use crate::thread;
+use crate::topology::cores_of;
 
 mod network;
 mod qdisc;
@@ -183,15 +184,6 @@ fn number(path: impl AsRef<Path>) -> Option<u64> {
 /// The word in brackets: `always [madvise] never`.
 fn chosen(list: &str) -> Option<&str> {
     list.split_whitespace().find_map(|word| word.strip_prefix('[')?.strip_suffix(']'))
-}
-
-/// A list of cores in the kernel's form: `0-2,5`.
-fn cores_of(list: &str) -> Vec<u32> {
-    let ranges = list.split(',').filter_map(|range| {
-        let (first, last) = range.split_once('-').unwrap_or((range, range));
-        Some(first.trim().parse::<u32>().ok()?..=last.trim().parse::<u32>().ok()?)
-    });
-    ranges.flatten().collect()
 }
 
 #[cfg(test)]

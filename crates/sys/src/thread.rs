@@ -38,12 +38,26 @@ pub fn allowed_cores() -> io::Result<Vec<u32>> {
 /// # Errors
 /// `EINVAL` if the core does not exist or the process may not use it.
 pub fn pin(core: u32) -> io::Result<()> {
+    set_core(None, core)
+}
+
+/// Pins a thread of this process to one core: the kernel lets a thread run anywhere after its core
+/// has gone offline.
+///
+/// # Errors
+/// `EINVAL` if the core does not exist, is offline, or the process may not use it; `ESRCH` if the
+/// thread has ended.
+pub fn pin_again(thread: ThreadId, core: u32) -> io::Result<()> {
+    set_core(Some(thread.0), core)
+}
+
+fn set_core(thread: Option<Pid>, core: u32) -> io::Result<()> {
     if core as usize >= CpuSet::MAX_CPU {
         return Err(rustix::io::Errno::INVAL.into());
     }
     let mut set = CpuSet::new();
     set.set(core as usize);
-    Ok(rustix::thread::sched_setaffinity(None, &set)?)
+    Ok(rustix::thread::sched_setaffinity(thread, &set)?)
 }
 
 /// Restricts the calling thread to some cores.
@@ -183,6 +197,17 @@ mod tests {
             allowed_cores().unwrap()
         });
         assert_eq!(after, [last]);
+    }
+
+    #[test]
+    fn a_thread_is_pinned_again_by_another() {
+        let last = *allowed_cores().unwrap().last().unwrap();
+        apart(move || {
+            let thread = current();
+            apart(move || pin_again(thread, last).unwrap());
+            assert_eq!(allowed_cores().unwrap(), [last]);
+            assert!(pin_again(thread, 1023).is_err());
+        });
     }
 
     #[test]
