@@ -374,10 +374,19 @@ fn cores(raw: raw::Cores, volumes: usize, packet_servers_max: u16) -> Checked<Co
             }
         }
     };
+    let fixed = raw.fixed.into_iter().map(|written| {
+        let disks = u16::try_from(volumes.max(1)).unwrap_or(u16::MAX);
+        let name = written.get_ref().parse();
+        let name = name.and_then(|name| placement::check_name(name, &placement, disks));
+        name.map_err(|message| Mistake::at(written.span(), message))
+    });
     Ok(Cores {
+        fixed: fixed.collect::<Result<_, _>>()?,
         placement,
         realtime: auto_or_off(raw.realtime)?,
         priority: number(raw.priority, Cores::default().priority, 1..=99)?,
+        balance: auto_or_off(raw.balance)?,
+        ..Cores::default()
     })
 }
 

@@ -1,13 +1,14 @@
 //! A configuration file that can be read again while the server runs.
 //!
 //! Promise: the comparison of two readings names each key whose meaning has changed and that needs
-//! a restart. The notation of a value does not matter. Channels, and the rates and priorities of
-//! classes, may change while streams run.
+//! a restart. The notation of a value does not matter. Channels, the rates and priorities of
+//! classes, and where servers are, may change while streams run.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use tactus_control::class::{Classes, FIXED};
+use tactus_control::settings::Cores;
 use tactus_notation::ConfigError;
 use tactus_notation::error::Mistake;
 use tactus_playout::reload::Reread;
@@ -85,8 +86,8 @@ impl ConfigFile {
     pub fn reread(&self) -> Result<Reread, ConfigError> {
         let file = Self::read(&self.path)?;
         let needs_restart = self.needs_restart(&file);
-        let Config { classes, channels, .. } = file.config;
-        Ok(Reread { classes, channels, needs_restart })
+        let Config { classes, channels, cores, .. } = file.config;
+        Ok(Reread { classes, channels, cores, needs_restart })
     }
 
     /// The keys of `other` that would need a restart.
@@ -94,7 +95,11 @@ impl ConfigFile {
     pub fn needs_restart(&self, other: &Self) -> Vec<String> {
         let mut unlike = vec![];
         compare(&self.written, &other.written, &[], &mut unlike);
-        unlike.retain(|path| path[0] != "class" && path[0] != "channel");
+        unlike.retain(|path| {
+            let is_live = |key: &String| LIVE_CORES.contains(&key.as_str());
+            let is_of_cores = path[0] == "cores" && path.get(1).is_some_and(is_live);
+            path[0] != "class" && path[0] != "channel" && !is_of_cores
+        });
         let own = fixed(&self.config);
         let means_other = |path: &Vec<String>| {
             let mut table = self.written.clone();
@@ -114,9 +119,14 @@ impl ConfigFile {
     }
 }
 
+/// The keys of `[cores]` that may change while streams run.
+const LIVE_CORES: [&str; 3] = ["placement", "balance", "fixed"];
+
 /// A configuration without the parts that may change while streams run.
 fn fixed(config: &Config) -> Config {
-    Config { classes: Classes::default(), channels: vec![], ..config.clone() }
+    let Cores { realtime, priority, system, .. } = config.cores.clone();
+    let cores = Cores { realtime, priority, system, ..Cores::default() };
+    Config { classes: Classes::default(), channels: vec![], cores, ..config.clone() }
 }
 
 /// Finds the keys that are written differently; a list is one key.
@@ -207,6 +217,12 @@ mod tests {
                 "parent = \"a\"\npriority = 3\nshare = \"2 Mbit/s\"\nceiling = \"3 Mbit/s\"",
             ),
             ("/a.ts", "/b.ts"),
+            ("[http]", "[cores]\nbalance = \"off\"\nfixed = [\"link\"]\n[http]"),
+            (
+                "[http]",
+                "[cores]\nplacement = [{ cpu = 0, servers = [\"disk\", \"block\", \"delivery\", \
+                 \"link\"] }]\n[http]",
+            ),
             (
                 "[[channel]]",
                 "[[channel]]\nname = \"b\"\ntitle = \"/b.ts\"\nto = \"udp://239.1.1.1:5001\"\n\
@@ -224,6 +240,7 @@ mod tests {
                 &["http.listing", "link.rate"],
             ),
             ("2 %", "3 %", &["rate.asked.headroom"]),
+            ("[http]", "[cores]\npriority = 3\nbalance = \"off\"\n[http]", &["cores.priority"]),
             ("[http]", "[[volume]]\npath = \"/srv\"\n[http]", &["volume"]),
             ("parent = \"a\"", "burst = \"4 ms\"", &["class \"b\": parent", "class \"b\": burst"]),
             (

@@ -256,6 +256,8 @@ pub struct Cores {
     pub placement: SpannedKey<AutoOrList>,
     pub realtime: SpannedKey<Switch<de::IgnoredAny>>,
     pub priority: SpannedKey<u32>,
+    pub balance: SpannedKey<Switch<de::IgnoredAny>>,
+    pub fixed: Vec<Spanned<String>>,
 }
 
 /// One entry of `placement`.

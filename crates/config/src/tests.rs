@@ -136,6 +136,15 @@ fn a_wrong_value_is_answered_with_its_place_and_what_to_write() {
             "t.toml:2:12: \"yes\" is not a value of this key; write \"auto\" or \"off\"",
         ),
         (
+            "[cores]\nbalance = \"yes\"\n",
+            "t.toml:2:11: \"yes\" is not a value of this key; write \"auto\" or \"off\"",
+        ),
+        (
+            "[cores]\nfixed = [\"disk\", \"disk.1\"]\n",
+            "t.toml:2:18: there is no server `disk.1`; the servers are disk.0, block.0, delivery, \
+             link, link.1, link.2, link.3, packets, packets.1, packets.2, packets.3, file",
+        ),
+        (
             "[cores]\nplacement = [{ cpu = 0, servers = [\"disk\"] }]\n",
             "t.toml:2:13: `block.0` has no core; add it to the servers of one",
         ),

@@ -4,6 +4,7 @@
 //! and starts the pinned threads. A refusal of the host (real-time rights, huge pages, locked
 //! memory, io_uring) is not an error: the engine starts with less, promises less, and reports it.
 
+mod balance;
 mod claim;
 mod degradation;
 mod host;
@@ -39,13 +40,14 @@ use tactus_sys::thread::{self, AbortOnPanic};
 use tactus_sys::waker::{self, Sleeper, Waker};
 
 use crate::broker::{Broker, BrokerParts, BrokerRules, Degradations, SenderNumbers};
+use crate::engine::balance::BalanceParts;
 use crate::engine::claim::{Claim, ClaimedPlan};
 use crate::engine::host::{CoreHost, Rights, Wakers};
 use crate::engine::stalls::CoreThread;
 use crate::engine::volume::WritePathHost;
 use crate::engine::watchdog::Watch;
 use crate::local::{LocalClients, OWN_CLIENTS};
-use crate::placement::{self, CorePlan, Job, ServerCounts};
+use crate::placement::{self, CorePlan, Job, ServerCounts, ServerName};
 use crate::placer::{CoreEnd, Placer};
 use crate::settings::EngineSettings;
 
@@ -88,6 +90,7 @@ pub struct Engine {
     stopping: Arc<AtomicBool>,
     wakers: Vec<Waker>,
     report_waker: Waker,
+    balance_waker: Waker,
     write_path_waker: Waker,
     threads: Vec<JoinHandle<()>>,
     /// Claims that make other servers of this host choose other cores.
@@ -204,7 +207,20 @@ pub fn start(settings: &EngineSettings) -> io::Result<Engine> {
     let mut threads = started.threads;
     let core_ends = mailboxes.into_iter().zip(&started.wakers);
     let core_ends = core_ends.map(|(mailbox, waker)| CoreEnd { mailbox, waker: waker.clone() });
-    let placer = Placer::new(broker.clone(), core_ends.collect(), names, plan.clone());
+    let has = |name: &ServerName| counters.servers.iter().any(|(of, _)| of == name);
+    let absent = names.iter().copied().filter(|name| !has(name)).collect();
+    let servers = (names, absent);
+    let placer =
+        Placer::new(broker.clone(), core_ends.collect(), servers, plan.clone(), &settings.cores);
+    let (balance_waker, balance_sleeper) = waker::waker()?;
+    let balancing = balance::Watch::new(BalanceParts {
+        broker: broker.clone(),
+        placer: placer.clone(),
+        servers: Arc::clone(&counters.servers),
+        cores: started.cores.clone(),
+        system: settings.cores.system.clone(),
+    });
+    threads.push(balancing.start(balance_sleeper, Arc::clone(&stopping))?);
     let watch = Watch::new(&counters.disks, &facts, tactus_sys::clock::now());
     let watchdog = watch.watchdog();
     let stop = Arc::clone(&stopping);
@@ -253,6 +269,7 @@ pub fn start(settings: &EngineSettings) -> io::Result<Engine> {
         stopping,
         wakers: started.wakers,
         report_waker,
+        balance_waker,
         write_path_waker,
         threads,
         _claims: claims,
@@ -262,7 +279,8 @@ pub fn start(settings: &EngineSettings) -> io::Result<Engine> {
 impl Drop for Engine {
     fn drop(&mut self) {
         self.stopping.store(true, Ordering::Release);
-        for waker in self.wakers.iter().chain([&self.report_waker, &self.write_path_waker]) {
+        let others = [&self.report_waker, &self.balance_waker, &self.write_path_waker];
+        for waker in self.wakers.iter().chain(others) {
             waker.wake();
         }
         for thread in self.threads.drain(..) {

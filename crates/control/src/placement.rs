@@ -4,6 +4,7 @@
 //! machines with two or more. This module only decides; the cores are pinned when they start.
 
 pub use tactus_engine::name::{Job, ServerName};
+use tactus_notation::Auto;
 
 /// One core and its servers.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -97,6 +98,29 @@ pub fn control_cpus(cpus: &[u32], placement: &[CorePlan]) -> Vec<u32> {
     if left.is_empty() { cpus.to_vec() } else { left }
 }
 
+/// Checks that a machine with `volumes` disks and this placement has a server with this name.
+///
+/// # Errors
+/// A sentence that names the server, for the message about the key.
+pub fn check_name(
+    name: ServerName,
+    placement: &Auto<Vec<CorePlan>>,
+    volumes: u16,
+) -> Result<ServerName, String> {
+    let counts = match placement {
+        Auto::Set(plan) => ServerCounts::of(plan, volumes),
+        // As many as the default may have.
+        Auto::Auto => ServerCounts { volumes, links: LINKS_MAX as u16, packets: LINKS_MAX as u16 },
+    };
+    let all = counts.servers();
+    if all.contains(&name) { Ok(name) } else { Err(no_server(name, &all)) }
+}
+
+fn no_server(name: ServerName, all: &[ServerName]) -> String {
+    let all: Vec<_> = all.iter().map(ToString::to_string).collect();
+    format!("there is no server `{name}`; the servers are {}", all.join(", "))
+}
+
 /// Adds the omitted indices and checks that each server has one core.
 ///
 /// # Errors
@@ -106,10 +130,7 @@ pub fn complete(mut placement: Vec<CorePlan>, volumes: u16) -> Result<Vec<CorePl
     let written: Vec<_> = placement.iter().flat_map(|plan| &plan.servers).copied().collect();
     for (at, name) in written.iter().enumerate() {
         if !all.contains(name) {
-            return Err(format!(
-                "there is no server `{name}`; the servers are {}",
-                all.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
-            ));
+            return Err(no_server(*name, &all));
         }
         if written[..at].contains(name) {
             return Err(format!("`{name}` is placed twice; leave one of them"));

@@ -2,7 +2,9 @@
 //!
 //! Promise: a server moves only to a core that has time for all that is promised of it, and its
 //! promises move along. One server moves at a time. A move that fails leaves the server, and its
-//! promises, where they were.
+//! promises, where they were. A server that was moved by command stays there until it is released.
+
+mod record;
 
 use std::fmt;
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
@@ -10,13 +12,20 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde::Serialize;
+use tactus_core::balance::Mobility;
 use tactus_core::ports;
 use tactus_core::units::{Nanos, SECOND};
 use tactus_engine::migration::{Mailbox, Migration, Passage};
+use tactus_notation::Auto;
 use tactus_sys::waker::{Sleeper, Waker, waker};
 
 use crate::broker::Broker;
 use crate::placement::{CorePlan, Job, ServerName};
+use crate::settings::Cores;
+
+use record::Record;
+
+pub use record::{RecentMove, Restraint};
 
 /// Moves the servers of an engine. Clones share them.
 #[derive(Clone)]
@@ -27,9 +36,12 @@ struct Shared {
     cores: Vec<CoreEnd>,
     /// Of each server of the ledger, by its number there.
     names: Vec<ServerName>,
+    /// Those of them that the engine has not, because nothing is served by them.
+    absent: Vec<ServerName>,
     plan: Mutex<Vec<CorePlan>>,
     /// Held while a server moves.
     moving: Mutex<()>,
+    record: Mutex<Record>,
 }
 
 impl fmt::Debug for Placer {
@@ -45,12 +57,50 @@ pub(crate) struct CoreEnd {
 }
 
 /// A core and its servers, for people and programs.
-#[derive(Clone, PartialEq, Eq, Serialize, Debug)]
+#[derive(Clone, PartialEq, Serialize, Debug)]
 pub struct CoreStatus {
     /// The processor.
     pub cpu: u32,
+    /// Whether it is online.
+    pub online: bool,
+    /// Part of its time that its servers have used in the last second.
+    pub busy_ratio: f64,
     /// The servers, as in the configuration.
     pub servers: Vec<String>,
+    /// The same servers, with what each uses.
+    pub parts: Vec<PartStatus>,
+}
+
+/// A server on its core.
+#[derive(Clone, PartialEq, Serialize, Debug)]
+pub struct PartStatus {
+    /// The server, as in the configuration.
+    pub name: String,
+    /// Part of the core's time that it has used in the last second.
+    pub busy_ratio: f64,
+    /// Why it does not move by itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stays: Option<Restraint>,
+}
+
+/// A server that may move by itself again.
+#[derive(Clone, PartialEq, Eq, Serialize, Debug)]
+pub struct Released {
+    /// The server, as in the configuration.
+    pub server: String,
+    /// The processor of its core.
+    pub core: u32,
+}
+
+/// What another configuration has changed.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Reconfigured {
+    /// Keys and servers that have changed.
+    pub changed: Vec<String>,
+    /// Keys that need a restart.
+    pub needs_restart: Vec<String>,
+    /// Servers that have not moved, and why.
+    pub failed: Vec<String>,
 }
 
 /// A server that has moved.
@@ -79,8 +129,8 @@ pub enum PlaceError {
     },
     /// The engine has no such core.
     #[error(
-        "core {core} has no real-time thread; it was not named in [cores] placement, which has \
-         {all}"
+        "core {core} has no real-time thread; the server was started with threads on {all}, and a \
+         restart adds others"
     )]
     NoCore {
         /// What was asked for.
@@ -116,40 +166,164 @@ impl Placer {
     pub(crate) fn new(
         broker: Broker,
         cores: Vec<CoreEnd>,
-        names: Vec<ServerName>,
+        (names, absent): (Vec<ServerName>, Vec<ServerName>),
         plan: Vec<CorePlan>,
+        configured: &Cores,
     ) -> Self {
+        let record = Mutex::new(Record::new(configured.clone(), names.len()));
         let (plan, moving) = (Mutex::new(plan), Mutex::default());
-        Self(Arc::new(Shared { broker, cores, names, plan, moving }))
+        Self(Arc::new(Shared { broker, cores, names, absent, plan, moving, record }))
     }
 
     /// Where each server is now, in the order of the cores.
     pub fn placement(&self) -> Vec<CoreStatus> {
-        let core = |plan: &CorePlan| CoreStatus {
-            cpu: plan.cpu,
-            servers: plan.servers.iter().map(ToString::to_string).collect(),
+        let (plan, record) = (self.0.plan().clone(), self.0.record());
+        let part = |name: &ServerName| {
+            let number = self.0.names.iter().position(|known| known == name)?;
+            Some(PartStatus {
+                name: name.to_string(),
+                busy_ratio: ratio(record.shares[number]),
+                stays: record.restraint(number, *name),
+            })
         };
-        self.0.plan().iter().map(core).collect()
+        let core = |plan: &CorePlan| {
+            let numbers = plan.servers.iter().map(|name| self.0.number_of(*name));
+            CoreStatus {
+                cpu: plan.cpu,
+                online: !record.offline.contains(&plan.cpu),
+                busy_ratio: ratio(numbers.map(|number| record.shares[number]).sum()),
+                servers: plan.servers.iter().map(ToString::to_string).collect(),
+                parts: plan.servers.iter().filter_map(part).collect(),
+            }
+        };
+        plan.iter().map(core).collect()
     }
 
-    /// Moves the server called `server` to the processor `core`, and waits until it is there.
+    /// The last moves, the newest first.
+    pub fn moves(&self) -> Vec<RecentMove> {
+        self.0.record().moves()
+    }
+
+    /// Moves the server called `server` to the processor `core`, and waits until it is there. It
+    /// stays there until it is released.
     ///
     /// # Errors
     /// Why it did not move, or not yet.
     pub fn place(&self, server: &str, core: u32) -> Result<Moved, PlaceError> {
+        let (name, number) = self.named(server)?;
+        let moved = self.order(name, core, BY_COMMAND);
+        if matches!(moved, Ok(_) | Err(PlaceError::Late(_))) {
+            self.0.record().order(number, true);
+        }
+        moved
+    }
+
+    /// Lets a server move by itself again that was moved by command.
+    ///
+    /// # Errors
+    /// If there is no such server.
+    pub fn release(&self, server: &str) -> Result<Released, PlaceError> {
+        let (name, number) = self.named(server)?;
+        self.0.record().order(number, false);
+        Ok(Released { server: name.to_string(), core: self.0.core_of(name) })
+    }
+
+    /// Applies another configuration: servers move to their places in it, one after another, if it
+    /// has other places than the configuration before.
+    pub fn configure(&self, cores: &Cores) -> Reconfigured {
+        let before = std::mem::replace(&mut self.0.record().configured, cores.clone());
+        let mut done = Reconfigured::default();
+        if before.balance != cores.balance {
+            done.changed.push("cores.balance".to_owned());
+        }
+        if before.fixed != cores.fixed {
+            done.changed.push("cores.fixed".to_owned());
+        }
+        if before.placement == cores.placement {
+            return done;
+        }
+        let Auto::Set(plan) = &cores.placement else {
+            done.needs_restart.push("cores.placement".to_owned());
+            return done;
+        };
+        let mut named: Vec<_> = plan.iter().flat_map(|core| core.servers.clone()).collect();
+        let mut names = self.0.names.clone();
+        named.sort_unstable();
+        names.sort_unstable();
+        if named != names {
+            done.needs_restart.push("cores.placement".to_owned());
+            return done;
+        }
+        self.0.record().release_all();
+        let places = plan.iter().flat_map(|core| core.servers.iter().map(|name| (*name, core.cpu)));
+        self.move_all(places.collect(), &mut done);
+        done
+    }
+
+    /// Moves servers to processors. One that has no room may have it when others have moved.
+    fn move_all(&self, mut places: Vec<(ServerName, u32)>, done: &mut Reconfigured) {
+        places.retain(|&(name, core)| self.0.core_of(name) != core);
+        loop {
+            let (before, mut refused) = (places.len(), vec![]);
+            places.retain(|&(name, core)| match self.order(name, core, BY_CONFIGURATION) {
+                Ok(moved) => {
+                    done.changed.push(format!("cores.placement: {name} is on core {}", moved.core));
+                    false
+                }
+                Err(error) => {
+                    refused.push(format!("{name} stays on core {}: {error}", self.0.core_of(name)));
+                    true
+                }
+            });
+            if places.is_empty() || places.len() == before {
+                done.failed.extend(refused);
+                return;
+            }
+        }
+    }
+
+    /// The servers, by their numbers in the ledger.
+    pub(crate) fn names(&self) -> &[ServerName] {
+        &self.0.names
+    }
+
+    /// Whether the balancer may move each server.
+    pub(crate) fn mobilities(&self) -> Vec<Mobility> {
+        let record = self.0.record();
+        let names = self.0.names.iter().enumerate();
+        names.map(|(number, name)| record.mobility(number, *name)).collect()
+    }
+
+    /// Notes how busy each server is, in thousandths of a core's time, and which processors are
+    /// offline.
+    pub(crate) fn note(&self, shares: Vec<u32>, offline: Vec<u32>) {
+        let mut record = self.0.record();
+        (record.shares, record.offline) = (shares, offline);
+    }
+
+    fn named(&self, server: &str) -> Result<(ServerName, usize), PlaceError> {
         let names = &self.0.names;
         let named = server.parse().ok().and_then(|name: ServerName| {
             let number = names.iter().position(|known| *known == name)?;
             Some((name, number))
         });
-        let unknown = || PlaceError::NoServer {
+        named.ok_or_else(|| PlaceError::NoServer {
             name: server.to_owned(),
             all: listed(names.iter().map(ToString::to_string)),
-        };
-        let (name, number) = named.ok_or_else(unknown)?;
+        })
+    }
+
+    /// Moves a server to the processor `core`, and waits until it is there. `reason` is a part of a
+    /// sentence.
+    pub(crate) fn order(
+        &self,
+        name: ServerName,
+        core: u32,
+        reason: &str,
+    ) -> Result<Moved, PlaceError> {
         let (tell, told) = sync_channel(1);
-        let shared = Arc::clone(&self.0);
-        let work = move || drop(tell.send(shared.place(name, number as u32, core)));
+        let (shared, reason) = (Arc::clone(&self.0), reason.to_owned());
+        let work = move || drop(tell.send(shared.place(name, core, &reason)));
         let thread = std::thread::Builder::new().name("tactus-place".to_owned()).spawn(work);
         let begun = thread.map_err(|error| PlaceError::Refused {
             server: name,
@@ -167,7 +341,8 @@ impl Placer {
 }
 
 impl Shared {
-    fn place(&self, name: ServerName, number: u32, core: u32) -> Result<Moved, PlaceError> {
+    fn place(&self, name: ServerName, core: u32, reason: &str) -> Result<Moved, PlaceError> {
+        let number = self.number_of(name) as u32;
         let _moving = self.moving.try_lock().map_err(|_| PlaceError::Busy)?;
         let (from, to) = self.ends(name, core)?;
         let cpus = [from, to].map(|at| self.plan()[at].cpu);
@@ -184,21 +359,38 @@ impl Shared {
         self.broker
             .move_server(number, to as u32, &what)
             .map_err(|refusal| PlaceError::NoRoom(refusal.message))?;
-        let pause = self.migrate(name, from, to, cpus[1]).inspect_err(|_| {
-            self.broker.return_server(number, from as u32);
-        })?;
+        let pause = match self.absent.contains(&name) {
+            true => Nanos(0),
+            false => self.migrate(name, from, to, cpus[1]).inspect_err(|_| {
+                self.broker.return_server(number, from as u32);
+            })?,
+        };
         let mut plan = self.plan();
         plan[from].servers.retain(|server| *server != name);
         plan[to].servers.push(name);
         drop(plan);
         let moved = moved(pause);
         tracing::info!(
-            "{name} moved from core {} to core {}; it began nothing for {} us",
+            "{name} moved from core {} to core {}: {reason}; it began nothing for {} us",
             moved.from,
             moved.core,
             moved.pause_us
         );
+        let Moved { server, from, core, pause_us } = moved.clone();
+        let (reason, arrived) = (reason.to_owned(), tactus_sys::clock::now());
+        self.record().note(RecentMove { server, from, core, pause_us, reason, arrived });
         Ok(moved)
+    }
+
+    fn number_of(&self, name: ServerName) -> usize {
+        self.names.iter().position(|known| *known == name).expect("it is a server of the engine")
+    }
+
+    /// The processor of a server's core.
+    fn core_of(&self, name: ServerName) -> u32 {
+        let plan = self.plan();
+        let core = plan.iter().find(|plan| plan.servers.contains(&name));
+        core.expect("each server has a core").cpu
     }
 
     /// The numbers of the cores between which `name` is to move.
@@ -259,6 +451,10 @@ impl Shared {
     fn plan(&self) -> MutexGuard<'_, Vec<CorePlan>> {
         self.plan.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    fn record(&self) -> MutexGuard<'_, Record> {
+        self.record.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// The core that a server moves to, and the thread that moves it.
@@ -275,9 +471,16 @@ fn wait(sleeper: &mut Sleeper) {
     sleeper.wait_until(Some(tactus_sys::clock::now() + LOOK));
 }
 
+fn ratio(thousandths: u32) -> f64 {
+    f64::from(thousandths) / 1000.0
+}
+
 fn listed(all: impl Iterator<Item = String>) -> String {
     all.collect::<Vec<_>>().join(", ")
 }
+
+const BY_COMMAND: &str = "by command";
+const BY_CONFIGURATION: &str = "the configuration says so";
 
 /// A core drops its part of a migration a moment after it has told of the arrival.
 const LOOK: Nanos = Nanos(SECOND.0 / 1_000);

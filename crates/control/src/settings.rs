@@ -8,9 +8,10 @@ use std::path::PathBuf;
 use tactus_core::units::{BitRate, Bytes, KIB, MIB, Nanos, SECOND};
 use tactus_notation::Auto;
 use tactus_notation::units::Percent;
+use tactus_sys::topology::SYSTEM;
 
 use crate::class::Classes;
-use crate::placement::CorePlan;
+use crate::placement::{CorePlan, ServerName};
 
 /// What the engine starts with.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -232,11 +233,24 @@ pub struct Cores {
     pub realtime: bool,
     /// Its priority, 1 to 99.
     pub priority: u32,
+    /// Whether servers move by themselves, where there is more than one core for them.
+    pub balance: bool,
+    /// Servers that never move by themselves.
+    pub fixed: Vec<ServerName>,
+    /// Where the kernel describes the processors.
+    pub system: PathBuf,
 }
 
 impl Default for Cores {
     fn default() -> Self {
-        Self { placement: Auto::Auto, realtime: true, priority: 40 }
+        Self {
+            placement: Auto::Auto,
+            realtime: true,
+            priority: 40,
+            balance: true,
+            fixed: vec![],
+            system: SYSTEM.into(),
+        }
     }
 }
 

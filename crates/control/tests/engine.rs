@@ -4,6 +4,7 @@ use std::io::Read;
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tactus_control::broker::{DeliverySpec, Output};
 use tactus_control::engine::{self, Engine};
@@ -42,6 +43,7 @@ fn fixture_with(sendfile: Sendfile, len: usize, placement: Auto<Vec<CorePlan>>) 
     // So few blocks that an ordinary user may have pipes for all of them.
     settings.memory.arena = Auto::Set(Bytes(32 * MIB));
     settings.cores.placement = placement;
+    settings.cores.system = dir.path().join("system");
     let engine = engine::start(&settings).expect("the engine starts");
     assert_eq!(engine.volumes[0].sendfile(), sendfile == Sendfile::On, "{:?}", engine.degraded);
     Fixture { engine, title, content, _dir: dir }
@@ -117,7 +119,7 @@ async fn all_resources_are_back_when_all_streams_have_ended() {
 fn two_links() -> Vec<CorePlan> {
     let cpus = tactus_sys::thread::allowed_cores().expect("the cores");
     let named = |name: &str| -> ServerName { name.parse().expect("a server") };
-    let first = ["disk", "block", "delivery", "link", "packets"].map(named).to_vec();
+    let first = ["disk", "block", "delivery", "link", "packets", "file"].map(named).to_vec();
     let second = vec![named("link.1")];
     match cpus[..] {
         [.., other, last] => {
@@ -146,4 +148,45 @@ async fn two_link_servers_share_the_streams_and_the_cores() {
         }
         assert!(fixture.engine.broker.levels().iter().all(|level| level.used == 0));
     }
+}
+
+#[tokio::test]
+async fn the_servers_of_a_processor_that_goes_offline_move_to_another_core_and_streams_go_on() {
+    const LEN: usize = 4_000_000;
+    let plan = two_links();
+    let [first, second] = &plan[..] else { return println!("skipped: there is one processor") };
+    let (gone, other) = (first.cpu, second.cpu);
+    let fixture = fixture_with(Sendfile::Off, LEN, Auto::Set(plan.clone()));
+    let system = fixture._dir.path().join("system/cpu");
+    let online = |text: String| {
+        std::fs::create_dir_all(&system).expect("a directory");
+        // As a whole: the engine reads it at any time.
+        std::fs::write(system.join("new"), text).expect("a file");
+        std::fs::rename(system.join("new"), system.join("online")).expect("a file");
+    };
+    let placer = fixture.engine.placer.clone();
+    let all_on = async |cpu: u32| {
+        loop {
+            let placement = placer.placement();
+            let rest = placement.iter().filter(|core| core.cpu != cpu);
+            let left = rest.map(|core| core.servers.len()).sum::<usize>();
+            // A move is noted after it is done.
+            if left == 0 && placer.moves().len() >= 6 {
+                return placement;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let stream = deliver(&fixture, at(8_000_000), 0, LEN);
+    let moved = async {
+        // The file is there before it is opened, and written as sysfs has it.
+        online(format!("{other}\n"));
+        all_on(other).await
+    };
+    let ((), placement) = tokio::join!(stream, moved);
+    let core = |cpu| placement.iter().find(|core| core.cpu == cpu).expect("a core");
+    assert!(!core(gone).online && core(other).online, "{placement:?}");
+    let moves = placer.moves();
+    let because = format!("core {gone} is offline");
+    assert!(moves.len() == 6 && moves.iter().all(|one| one.reason == because), "{moves:?}");
 }

@@ -1,15 +1,18 @@
 //! Reloads the configuration while streams run.
 //!
 //! Promise: after a reload, the rates and priorities of classes, and the channels, are as in the
-//! file. Every other changed key is named, and keeps its value. A file with a mistake, or with
-//! classes that do not fit the reservations, changes nothing. No stream ends except those of
-//! channels that the file removes or sends to another output.
+//! file, and servers are on the cores that it names as far as they fit. Every other changed key is
+//! named, and keeps its value. A file with a mistake, or with classes that do not fit the
+//! reservations, changes nothing. No stream ends except those of channels that the file removes or
+//! sends to another output.
 
 use std::fmt;
 use std::sync::Arc;
 
 use serde::Serialize;
 use tactus_control::class;
+use tactus_control::placer::{Placer, Reconfigured};
+use tactus_control::settings::Cores;
 use tactus_notation::ConfigError;
 
 use crate::channel::Channel;
@@ -25,6 +28,7 @@ pub struct Reload {
 struct Inner {
     classes: Classes,
     channels: Channels,
+    placer: Placer,
     /// Reads the file. The lock permits one reload at a time.
     reread: tokio::sync::Mutex<Arc<RereadFile>>,
 }
@@ -39,6 +43,8 @@ pub struct Reread {
     pub classes: class::Classes,
     /// All channels.
     pub channels: Vec<Channel>,
+    /// Where servers are.
+    pub cores: Cores,
     /// Other keys that have changed since the start.
     pub needs_restart: Vec<String>,
 }
@@ -75,15 +81,16 @@ pub enum ReloadError {
 }
 
 impl Reload {
-    /// For a server that was started with a file, which `reread` reads again, and its `classes` and
-    /// `channels`. `reread` may block.
+    /// For a server that was started with a file, which `reread` reads again, and its `classes`,
+    /// `channels` and servers. `reread` may block.
     pub fn new(
         reread: impl Fn() -> Result<Reread, ConfigError> + Send + Sync + 'static,
         classes: Classes,
         channels: Channels,
+        placer: Placer,
     ) -> Self {
         let reread = tokio::sync::Mutex::new(Arc::new(reread) as Arc<RereadFile>);
-        Self { inner: Arc::new(Inner { classes, channels, reread }) }
+        Self { inner: Arc::new(Inner { classes, channels, placer, reread }) }
     }
 
     /// Reads the file, applies the possible changes, and logs the result.
@@ -122,8 +129,17 @@ impl Inner {
         let mut changed = self.classes.configure(&file.classes).map_err(ReloadError::Class)?;
         let channels = self.channels.configure(file.channels).await;
         changed.extend(channels.changed);
-        let needs_restart = file.needs_restart;
-        Ok(ReloadResult { changed, needs_restart, failed: channels.failed })
+        let (placer, mut failed) = (self.placer.clone(), channels.failed);
+        // A move may wait for a disk.
+        let placed = tokio::task::spawn_blocking(move || placer.configure(&file.cores)).await;
+        let placed = placed.unwrap_or_else(|error| Reconfigured {
+            failed: vec![format!("the servers stay where they are: {error}")],
+            ..Reconfigured::default()
+        });
+        changed.extend(placed.changed);
+        failed.extend(placed.failed);
+        let needs_restart = [file.needs_restart, placed.needs_restart].concat();
+        Ok(ReloadResult { changed, needs_restart, failed })
     }
 }
 

@@ -2,7 +2,8 @@
 //! with the right `placement`.
 //!
 //! Promise: PUT answers when the server has arrived, with the time in which it began nothing. A
-//! refusal moves nothing.
+//! refusal moves nothing. A server that was moved stays there until DELETE lets it move by itself
+//! again.
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -65,9 +66,13 @@ pub(super) async fn answer(
             let placed = placed.map_err(|_| Response::text(500, "the move failed; try again"))?;
             Response::json(200, &placed.map_err(|error| refused(&error))?)
         }
+        Method::Delete if !name.is_empty() => {
+            Response::json(200, &placer.release(name).map_err(|error| refused(&error))?)
+        }
         _ => {
-            let text = "use GET to read the placement, PUT of a SERVER to move it";
-            return Err(Response::text(405, text).with("Allow", "GET, HEAD, PUT").into());
+            let text = "use GET to read the placement, PUT of a SERVER to move it, DELETE to let \
+                        it move by itself again";
+            return Err(Response::text(405, text).with("Allow", "GET, HEAD, PUT, DELETE").into());
         }
     };
     Ok(BodyOutcome::Answer(response.with("Cache-Control", "no-store")))

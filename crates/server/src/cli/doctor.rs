@@ -6,6 +6,8 @@ use anyhow::Context;
 use tactus_config::Config;
 use tactus_core::units::Bytes;
 
+use super::place::PLACEMENT;
+use super::token::Credentials;
 use super::{Failure, console};
 use crate::doctor::{Facts, Finding, Requirements, State, judge};
 
@@ -15,6 +17,8 @@ use crate::doctor::{Facts, Finding, Requirements, State, judge};
   tactus doctor                       the machine and its network
   tactus doctor /srv/media            and the disk of this directory
   tactus doctor /srv/media --json     for programs
+  tactus doctor --server http://127.0.0.1:9464/
+                                      also what a running server uses of its cores
 
 It changes nothing. A disk without a model is read for a moment, as at a start. Run it as the user
 who runs the server, so that rights are right.
@@ -26,9 +30,14 @@ pub(super) struct Doctor {
     /// Configuration file whose sizes and limits are wanted
     #[arg(short, long, value_name = "FILE")]
     config: Option<PathBuf>,
+    /// A running server, like http://127.0.0.1:9464/
+    #[arg(long, value_name = "URL")]
+    server: Option<String>,
     /// As JSON
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    credentials: Credentials,
 }
 
 #[derive(serde::Serialize)]
@@ -56,7 +65,10 @@ impl Doctor {
             config.serve_only(&dir);
         }
         let needs = Requirements::of(&config, Bytes(facts.machine.memory.available));
-        let findings = judge::all(&facts, &needs);
+        let mut findings = judge::all(&facts, &needs);
+        if let Some(server) = &self.server {
+            findings.extend(judge::shares(&PLACEMENT.all(server, &self.credentials)?));
+        }
         if self.json {
             let state = findings.iter().map(|finding| finding.state).max().unwrap_or(State::Ok);
             let report = Report { state, findings: &findings };

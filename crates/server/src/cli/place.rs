@@ -12,11 +12,16 @@ use super::{Failure, console};
 #[command(after_help = "Examples:
   tactus place list http://127.0.0.1:8080/
   tactus place move http://127.0.0.1:8080/ disk.0 --core 1
+  tactus place release http://127.0.0.1:8080/ disk.0
 
 The parts are those of [cores] placement: disk.0 and block.0 of the first volume, delivery, link,
 packets and file. A part goes to any core that the configuration or the default names. It takes its
 promises along, so it moves only where there is time for all of them, and streams go on meanwhile.
-The placement lasts until the server ends; what is to stay is written in the configuration.
+
+The server moves parts by itself when a core has too much to do, or so little that it can sleep
+([cores] balance). A part that was moved by command stays there until it is released, the
+configuration is reloaded with another placement, or the server ends; what is to stay for longer is
+written in the configuration. list shows which part of each core's time was used in the last second.
 
 Exit codes: 0 done; 1 failed, or refused as it does not fit; 2 wrong arguments.")]
 pub(super) struct Place {
@@ -26,12 +31,17 @@ pub(super) struct Place {
 
 #[derive(clap::Subcommand, Debug)]
 enum Action {
-    /// Each core with what is on it
+    /// Each core with what is on it, and how busy it is
     List {
         #[command(flatten)]
         list: ObjectList,
     },
-    /// Moves a part to another core
+    /// Lets a part move by itself again that was moved by command
+    Release {
+        #[command(flatten)]
+        which: NamedObject,
+    },
+    /// Moves a part to another core, where it stays
     Move {
         /// Which server, like http://127.0.0.1:8080/
         server: String,
@@ -45,12 +55,20 @@ enum Action {
     },
 }
 
-const PLACEMENT: Kind = Kind { path: "/api/v1/placement", what: "part with this name" };
+pub(super) const PLACEMENT: Kind = Kind { path: "/api/v1/placement", what: "part with this name" };
 
 impl Place {
     pub(super) fn run(self) -> Result<(), Failure> {
         match self.what {
             Action::List { list } => PLACEMENT.list(&list, table),
+            Action::Release { which } => {
+                let said = PLACEMENT.read(PLACEMENT.ask(&which, "DELETE", "", None)?, 200)?;
+                let part = said["server"].as_str().unwrap_or_default();
+                console::line(format_args!(
+                    "{part} is on core {}, and may move by itself",
+                    said["core"]
+                ))
+            }
             Action::Move { server, part, core, credentials } => {
                 let which = NamedObject { server, name: part, credentials };
                 let body = Map::from_iter([("core".to_owned(), Value::from(core))]);
@@ -75,13 +93,30 @@ fn told(moved: &Value) -> String {
 fn table(all: &Value) -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
-    table.set_header(["core", "parts"]);
+    table.set_header(["core", "busy", "parts"]);
     for one in all.as_array().into_iter().flatten() {
-        let parts: Vec<_> =
-            one["servers"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
-        table.add_row([one["cpu"].to_string(), parts.join(", ")]);
+        let parts: Vec<_> = one["parts"].as_array().into_iter().flatten().map(described).collect();
+        let busy = match one["online"].as_bool() {
+            Some(false) => "offline".to_owned(),
+            _ => percent(&one["busy_ratio"]),
+        };
+        table.add_row([one["cpu"].to_string(), busy, parts.join(", ")]);
     }
     table
+}
+
+/// A part with what it uses of its core, and why it stays there.
+fn described(part: &Value) -> String {
+    let name = part["name"].as_str().unwrap_or_default();
+    let busy = percent(&part["busy_ratio"]);
+    match part["stays"].as_str() {
+        None => format!("{name} {busy}"),
+        Some(why) => format!("{name} {busy} ({why})"),
+    }
+}
+
+fn percent(ratio: &Value) -> String {
+    format!("{:.1} %", 100.0 * ratio.as_f64().unwrap_or_default())
 }
 
 #[cfg(test)]
@@ -98,11 +133,17 @@ mod tests {
 
     #[test]
     fn each_core_is_shown_with_its_parts() {
-        let all = serde_json::json!([{"cpu": 1, "servers": ["disk.0", "link"]},
-            {"cpu": 0, "servers": []}]);
+        let all = serde_json::json!([
+            {"cpu": 1, "online": true, "busy_ratio": 0.424, "parts": [
+                {"name": "disk.0", "busy_ratio": 0.02, "stays": "fixed"},
+                {"name": "link", "busy_ratio": 0.404},
+            ]},
+            {"cpu": 0, "online": false, "busy_ratio": 0.0, "parts": []},
+        ]);
         let text = table(&all).to_string();
         let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
         let lines: Vec<_> = text.lines().map(words).collect();
-        assert_eq!(lines, ["core parts", "1 disk.0, link", "0"]);
+        let wanted = ["core busy parts", "1 42.4 % disk.0 2.0 % (fixed), link 40.4 %", "0 offline"];
+        assert_eq!(lines, wanted);
     }
 }

@@ -42,8 +42,8 @@ interfaces.
 
 SIGTERM or SIGINT: no new requests; running deliveries may finish within `drain_limit`
 (10 s by default); a second signal ends at once.
-SIGHUP: the server reloads classes and channels from the configuration file, and reopens the access
-log. Without --config it only reopens the access log.
+SIGHUP: the server reloads classes, channels and the placement on cores from the configuration file,
+and reopens the access log. Without --config it only reopens the access log.
 
 Sockets passed by systemd are used for http, rtsp and admin, by their names.
 

@@ -147,8 +147,10 @@ impl Server {
         let channels = Channels::begin(&config.channel_settings(), &catalogue, &engine.broker);
         let pins = Pins::begin(&config.pinned, &catalogue, &engine.broker);
         let classes = Classes::new(&config.classes, &engine.broker, &engine.counters.classes);
-        let reload =
-            file.map(|file| Reload::new(move || file.reread(), classes.clone(), channels.clone()));
+        let reload = file.map(|file| {
+            let placer = engine.placer.clone();
+            Reload::new(move || file.reread(), classes.clone(), channels.clone(), placer)
+        });
         control.channels = Some(channels.clone());
         control.classes = Some(classes.clone());
         control.pins = Some(pins.clone());

@@ -1,5 +1,6 @@
 //! Judging: from facts about a host to findings. Pure, so that every finding can be tested.
 
+use serde_json::Value;
 use tactus_control::broker::{UDP_BUFFER, UDP_BUFFER_MIN};
 use tactus_control::engine::READ_AHEAD_MAX;
 use tactus_core::units::{BitRate, Bytes, MIB};
@@ -60,6 +61,43 @@ fn cores(facts: &Facts) -> Finding {
         count => Finding::ok("cores", format!("{count} processors")),
     }
 }
+
+/// What the parts of a running server use of each core, by its own placement
+/// (`/api/v1/placement`).
+pub fn shares(placement: &Value) -> Vec<Finding> {
+    placement.as_array().into_iter().flatten().map(share).collect()
+}
+
+fn share(core: &Value) -> Finding {
+    let percent = |of: &Value| 100.0 * of["busy_ratio"].as_f64().unwrap_or_default();
+    let part = |part: &Value| {
+        format!("{} {:.1} %", part["name"].as_str().unwrap_or_default(), percent(part))
+    };
+    let parts: Vec<_> = core["parts"].as_array().into_iter().flatten().map(part).collect();
+    let (cpu, busy) = (&core["cpu"], percent(core));
+    let parts = if parts.is_empty() { "nothing is on it".into() } else { parts.join(", ") };
+    let found = format!("core {cpu} is busy {busy:.1} % of its time: {parts}");
+    if core["online"].as_bool() == Some(false) {
+        return Finding::warn(
+            "share",
+            format!("core {cpu} is offline: {parts}"),
+            "its parts move to other cores, which then admit fewer streams",
+            format!("echo 1 > /sys/devices/system/cpu/cpu{cpu}/online"),
+        );
+    }
+    if busy < SHARE_MAX {
+        return Finding::ok("share", found);
+    }
+    Finding::warn(
+        "share",
+        found,
+        "streams are late when the core has no time left",
+        "name another core in [cores] placement, without servers; they move there by themselves",
+    )
+}
+
+/// From here on a core is full for the balancer too, in percent of its time.
+const SHARE_MAX: f64 = 80.0;
 
 fn packets(facts: &Facts) -> Finding {
     let (had, lacking): (Vec<_>, Vec<_>) =

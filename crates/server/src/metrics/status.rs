@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::Serialize;
 use tactus_control::engine::{OngoingStall, Stall, StallSummary};
-use tactus_control::placer::CoreStatus;
+use tactus_control::placer::{CoreStatus, RecentMove};
 use tactus_control::recording::{Figures, LossKind, Recorder};
 use tactus_core::disk_model::DiskModel;
 use tactus_core::units::Nanos;
@@ -42,6 +42,8 @@ pub(super) struct Status {
     /// Stalls of real-time cores.
     stalls: StallStatus,
     placement: Vec<CoreStatus>,
+    /// The last servers that moved to another core, the newest first.
+    moves: Vec<MoveStatus>,
     volumes: Vec<VolumeStatus>,
     /// Indexes of transport streams, made in the background.
     indexes: Indexes,
@@ -177,6 +179,17 @@ struct LastStall {
     /// Streams that it delayed.
     streams: u64,
     cause: String,
+}
+
+#[derive(Serialize)]
+struct MoveStatus {
+    server: String,
+    from: u32,
+    core: u32,
+    /// Why, as part of a sentence.
+    reason: String,
+    pause_us: u64,
+    seconds_ago: f64,
 }
 
 #[derive(Serialize)]
@@ -319,6 +332,7 @@ impl Status {
             health: Health::now(sources),
             stalls: stalls(sources),
             placement: sources.placer.placement(),
+            moves: moves(sources),
             volumes: (0..)
                 .zip(&sources.volumes)
                 .map(|(at, one)| volume(sources, at, one))
@@ -356,6 +370,19 @@ fn stalls(sources: &Sources) -> StallStatus {
         standing: standing.collect(),
         last,
     }
+}
+
+fn moves(sources: &Sources) -> Vec<MoveStatus> {
+    let now = clock::now();
+    let status = |RecentMove { server, from, core, pause_us, reason, arrived }| MoveStatus {
+        server,
+        from,
+        core,
+        reason,
+        pause_us,
+        seconds_ago: seconds(now.since(arrived).0),
+    };
+    sources.placer.moves().into_iter().map(status).collect()
 }
 
 fn volume(sources: &Sources, at: usize, volume: &Volume) -> VolumeStatus {

@@ -105,6 +105,8 @@ fn figures_are_told_and_other_paths_are_left_to_titles() {
     assert_eq!(status["volumes"][0]["uploads"]["places_used"], 0);
     let servers = status["placement"].as_array().unwrap().iter();
     assert_eq!(servers.map(|core| core["servers"].as_array().unwrap().len()).sum::<usize>(), 6);
+    assert_eq!(status["placement"][0]["online"], true);
+    assert_eq!(status["moves"].as_array().map(Vec::len), Some(0));
 }
 
 #[test]

@@ -6,9 +6,10 @@ use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Command, Output};
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use tactus_testkit::process::{Process, turn};
+use tactus_testkit::process::{Process, exchange, turn};
 use tactus_testkit::{DISK_MODEL, server};
 
 use crate::TACTUS;
@@ -20,14 +21,28 @@ const SERVERS: [&str; 6] = ["disk.0", "block.0", "delivery", "link", "packets", 
 struct Site {
     _process: Process,
     http: String,
+    admin: String,
     token: PathBuf,
+    config: PathBuf,
     film: Vec<u8>,
     _dir: tempfile::TempDir,
 }
 
+/// Everything on core 1, and core 0 without a server.
+const ALL_ON_ONE: &str = "[{ cpu = 0, servers = [] }, { cpu = 1, servers = [\"disk.0\", \
+                          \"block.0\", \"delivery\", \"link\", \"packets\", \"file\"] }]";
+/// Sending on core 0.
+const APART: &str = "[{ cpu = 0, servers = [\"link\", \"delivery\", \"packets\"] }, { cpu = 1, \
+                     servers = [\"disk.0\", \"block.0\", \"file\"] }]";
+
 impl Site {
     /// A server with everything on one core, and a second real-time core without a server.
     fn new(settings: &str) -> Self {
+        Self::placed(ALL_ON_ONE, settings)
+    }
+
+    /// A server with this value of `placement`, which further keys of `[cores]` may follow.
+    fn placed(placement: &str, settings: &str) -> Self {
         let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory on a disk");
         let titles = dir.path().join("titles");
         fs::create_dir_all(titles.join(".tactus")).expect("a directory");
@@ -39,13 +54,12 @@ impl Site {
         fs::set_permissions(&token, fs::Permissions::from_mode(0o600)).expect("a file of ours");
         let config = dir.path().join("tactus.toml");
         let text = format!(
-            "{settings}[memory]\narena = \"64 MiB\"\n[local]\npath = \"local.sock\"\n\
-             [cores]\nplacement = [{{ cpu = 0, servers = [] }}, {{ cpu = 1, servers = \
-             [\"disk.0\", \"block.0\", \"delivery\", \"link\", \"packets\", \"file\"] }}]\n\
+            "[memory]\narena = \"64 MiB\"\n[local]\npath = \"local.sock\"\n\
              [[upload.principal]]\nname = \"ann\"\ntoken_file = \"token\"\n\
-             rights = [\"placement\"]\n\
+             rights = [\"placement\", \"reload\"]\n\
              [[upload.principal]]\nname = \"bob\"\ntoken_file = \"token-of-bob\"\n\
-             rights = [\"publish\"]\n"
+             rights = [\"publish\"]\n\
+             {settings}[cores]\nplacement = {placement}\n"
         );
         let bob = dir.path().join("token-of-bob");
         fs::write(&bob, TOKEN.replace("insecure", "unrelated")).expect("a token");
@@ -53,10 +67,29 @@ impl Site {
         fs::write(&config, text).expect("a configuration");
         let mut command = server::serve(TACTUS, dir.path());
         command.args(["--http", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--uploads", "--config"]);
-        command.args([config, titles]);
+        command.args([&config, &titles]);
         let (process, said) = server::start(&mut command, None, server::until("Metrics"), drop);
-        let http = server::address(&said, "Serving", "http://").expect("an address").to_owned();
-        Self { _process: process, http, token, film, _dir: dir }
+        let address =
+            |what| server::address(&said, what, "http://").expect("an address").to_owned();
+        let (http, admin) = (address("Serving"), address("Metrics"));
+        Self { _process: process, http, admin, token, config, film, _dir: dir }
+    }
+
+    /// Changes the configuration and reloads it; the server's answer.
+    fn reload(&self, from: &str, to: &str) -> Value {
+        let text = fs::read_to_string(&self.config).expect("a configuration");
+        assert!(text.contains(from), "{text}");
+        fs::write(&self.config, text.replace(from, to)).expect("a configuration");
+        let mut command = Command::new(TACTUS);
+        command.args(["reload", "--json", &format!("http://{}/", self.http), "--token-file"]);
+        let output = command.arg(&self.token).output().expect("it starts");
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"))
+    }
+
+    /// The servers of a core.
+    fn on_core(&self, core: u64) -> Vec<String> {
+        let mut all = self.placement().into_iter();
+        all.find(|(cpu, _)| *cpu == core).expect("a core").1
     }
 
     fn place(&self, words: &[&str]) -> Output {
@@ -179,5 +212,76 @@ fn a_server_stays_where_it_is_if_the_core_is_unknown_or_full_or_the_right_is_mis
         assert!(answer.starts_with("HTTP/1.1 400"), "{body}: {answer}");
     }
     assert_eq!(site.placement(), before);
+    site.check(stream);
+}
+
+#[test]
+fn idle_servers_share_a_core_and_say_why_and_one_that_was_moved_by_command_stays() {
+    let _turn = turn();
+    let site = Site::placed(APART, "");
+    // It runs for longer than it takes until idle servers share a core.
+    let stream = site.play("3M");
+    std::thread::scope(|scope| {
+        scope.spawn(|| site.check(stream));
+        watch_idle_servers(&site);
+    });
+}
+
+/// Waits until all servers are on core 0, where one has been put by command.
+fn watch_idle_servers(site: &Site) {
+    let moved = site.place(&["move", "packets", "--core", "0"]);
+    assert!(moved.status.success(), "{moved:?}");
+    // Core 0 has a server that stays, so core 1 is the one that can sleep.
+    let because = "core 0 has time for the work of both, and core 1 can sleep";
+    let from = Instant::now();
+    while site.on_core(0).len() < SERVERS.len() {
+        assert!(from.elapsed() < Duration::from_secs(60), "{:?}", site.placement());
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    let status = exchange(&site.admin, b"GET /api/v1/status HTTP/1.0\r\nHost: localhost\r\n\r\n");
+    let (_, body) = status.split_once("\r\n\r\n").expect("an answer");
+    let status: Value = serde_json::from_str(body).expect("JSON");
+    let moves = status["moves"].as_array().expect("a list");
+    assert!(moves.len() == 3 && moves.iter().all(|one| one["reason"] == because), "{moves:?}");
+    let url = format!("http://{}/", site.admin);
+    let doctor = Command::new(TACTUS).args(["doctor", "--server", &url]).output();
+    let shown = String::from_utf8(doctor.expect("it starts").stdout).expect("text");
+    assert!(shown.contains("core 0 is busy") && shown.contains("nothing is on it"), "{shown}");
+    let listed = site.place(&["list"]);
+    let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
+    assert!(listed.contains("packets") && listed.contains("(command)"), "{listed}");
+    let released = site.place(&["release", "packets"]);
+    let released = String::from_utf8_lossy(&released.stdout).into_owned();
+    assert_eq!(released, "packets is on core 0, and may move by itself\n");
+}
+
+#[test]
+fn another_placement_of_the_configuration_moves_servers_while_streams_run() {
+    let _turn = turn();
+    let site = Site::placed(&format!("{ALL_ON_ONE}\nbalance = \"off\""), "");
+    let stream = site.play("12M");
+    let answer = site.reload(ALL_ON_ONE, APART);
+    let changed = answer["changed"].as_array().expect("a list");
+    assert!(changed.iter().any(|one| one == "cores.placement: link is on core 0"), "{answer}");
+    assert_eq!((changed.len(), answer["failed"].as_array().map(Vec::len)), (3, Some(0)));
+    assert_eq!(site.on_core(0), ["delivery", "link", "packets"]);
+    let back = site.reload(APART, ALL_ON_ONE);
+    assert_eq!(back["changed"].as_array().map(Vec::len), Some(3), "{back}");
+    let same = site.reload(ALL_ON_ONE, ALL_ON_ONE);
+    assert_eq!(same["changed"], serde_json::json!([]), "{same}");
+    let unknown = site.reload("cpu = 0", "cpu = 77");
+    assert_eq!(unknown["failed"], serde_json::json!([]), "no server is to go there: {unknown}");
+    let far = ALL_ON_ONE.replace("cpu = 0", "cpu = 77");
+    let there =
+        far.replace("[] }", "[\"packets\"] }").replace(", \"packets\", \"file\"", ", \"file\"");
+    let refused = site.reload(&far, &there);
+    let failed = refused["failed"][0].as_str().unwrap_or_default();
+    assert!(failed.starts_with("packets stays on core 1: core 77 has no real-time"), "{refused}");
+    let auto = site.reload(
+        &format!("placement = {there}\nbalance = \"off\""),
+        "placement = \"auto\"\nbalance = \"auto\"",
+    );
+    assert_eq!(auto["needs_restart"], serde_json::json!(["cores.placement"]), "{auto}");
+    assert_eq!(auto["changed"], serde_json::json!(["cores.balance"]), "{auto}");
     site.check(stream);
 }

@@ -198,3 +198,22 @@ fn interfaces_that_are_down_or_lead_back_do_not_count() {
     });
     assert_eq!(fastest(&facts.network.interfaces), Some(BitRate(10_000_000_000)));
 }
+
+#[test]
+fn a_core_of_a_running_server_is_shown_with_what_its_parts_use() {
+    let placement = serde_json::json!([
+        {"cpu": 1, "online": true, "busy_ratio": 0.424, "parts": [
+            {"name": "link", "busy_ratio": 0.404}, {"name": "disk.0", "busy_ratio": 0.02}]},
+        {"cpu": 2, "online": true, "busy_ratio": 0.91, "parts": [
+            {"name": "link.1", "busy_ratio": 0.91}]},
+        {"cpu": 3, "online": false, "busy_ratio": 0.0, "parts": []},
+    ]);
+    let findings = shares(&placement);
+    let found: Vec<_> = findings.iter().map(|one| (one.state, one.found.as_str())).collect();
+    let wanted = [
+        (State::Ok, "core 1 is busy 42.4 % of its time: link 40.4 %, disk.0 2.0 %"),
+        (State::Warn, "core 2 is busy 91.0 % of its time: link.1 91.0 %"),
+        (State::Warn, "core 3 is offline: nothing is on it"),
+    ];
+    assert_eq!(found, wanted);
+}
