@@ -223,10 +223,10 @@ fn print_found(found: &CampaignResult) {
     let tally = &found.tally;
     println!(
         "{} worlds, each twice: {} s simulated in {:.1} s; {} streams begun, {} refused, at most \
-         {} at once; {} titles pinned, {} streams of them; {} GB in {} sends; {} \
-         servers moved; {} underruns in worlds with faults; {} MB of uploads in {} files, {} \
-         acknowledgements, {} failed, {} recordings; {} followed a growing title, {} \
-         a plan; {} blocks damaged; {} datagrams",
+         {} at once; {} titles pinned, {} streams of them; {} GB in {} sends; {} servers moved, \
+         {} of them by the balancer; {} underruns in worlds with faults; {} MB of uploads in {} \
+         files, {} acknowledgements, {} failed, {} recordings; {} followed a growing title, {} a \
+         plan; {} blocks damaged; {} datagrams",
         found.worlds,
         tally.simulated.0 / SECOND.0,
         found.took.as_secs_f64(),
@@ -238,6 +238,7 @@ fn print_found(found: &CampaignResult) {
         tally.bytes / 1_000_000_000,
         tally.sends,
         tally.moves,
+        tally.balanced,
         tally.underruns,
         tally.written / 1_000_000,
         tally.uploads,

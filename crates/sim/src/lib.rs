@@ -27,6 +27,7 @@ pub mod run;
 
 pub mod packets;
 
+pub mod balancing;
 pub mod learning;
 pub mod spinning;
 

@@ -65,6 +65,8 @@ pub(crate) struct Swarm {
     pub(crate) scattered: bool,
     /// About how often a server moves to another core; `None`: never.
     pub(crate) moves: Option<Nanos>,
+    /// The time that a send or a read costs its core, in worlds with the balancer.
+    pub(crate) work: Option<Nanos>,
     /// Limit of the lateness of a core's turn.
     pub(crate) lateness: Nanos,
     /// Limit of the delay of the control side.
@@ -246,6 +248,7 @@ impl Swarm {
             packet_servers: 0,
             scattered: false,
             moves: None,
+            work: None,
             lateness: Nanos(0),
             control_delay: Nanos(1000),
             streams: 256,
@@ -367,6 +370,7 @@ impl Swarm {
             },
             scattered: dice.chance(300),
             moves: draw_moves(&mut all.fork(13), cores),
+            work: draw_work(&mut all.fork(14), cores),
             lateness,
             control_delay: Nanos::from_micros(dice.spread(1, 5000)),
             streams: if is_crowded {
@@ -405,6 +409,13 @@ fn draw_plans(dice: &mut Dice, clients: &mut [ClientSpec]) {
 fn draw_moves(dice: &mut Dice, cores: usize) -> Option<Nanos> {
     let moves = cores > 1 && dice.chance(500);
     moves.then(|| Nanos::from_micros(dice.spread(3_000, 3_000_000)))
+}
+
+/// Half of the worlds with several cores have the balancer. Cores are idle in some of them, and
+/// full in others.
+fn draw_work(dice: &mut Dice, cores: usize) -> Option<Nanos> {
+    let balances = cores > 1 && dice.chance(500);
+    balances.then(|| Nanos::from_micros(dice.spread(1, 3_000)))
 }
 
 /// The cores and link servers of a world that has `cores` by itself. Few have eight of each, as
@@ -796,6 +807,7 @@ pub(crate) struct Summary {
     packet_servers: usize,
     scattered: bool,
     moves: Option<Nanos>,
+    work: Option<Nanos>,
     lateness: Nanos,
     streams: u32,
     volumes: Vec<String>,
@@ -817,6 +829,7 @@ impl Swarm {
             packet_servers: self.packet_servers,
             scattered: self.scattered,
             moves: self.moves,
+            work: self.work,
             lateness: self.lateness,
             streams: self.streams,
             volumes: self.volumes.iter().map(|volume| format!("{volume:?}")).collect(),

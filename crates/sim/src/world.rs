@@ -3,6 +3,7 @@
 //! An event is a core's turn, or an action of the control side: a client comes or goes, reports are
 //! read. Time without events costs nothing.
 
+mod balance;
 mod clients;
 mod disks;
 mod moves;
@@ -13,6 +14,7 @@ use std::collections::BinaryHeap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
+use tactus_core::balance::Balancer;
 use tactus_core::cost::WriteLimits;
 use tactus_core::cycle::{Learning, ProbeLimits};
 use tactus_core::pacer::Class;
@@ -47,9 +49,9 @@ use schedule::{Due, Event};
 use uploads::{Store, Uploader};
 
 /// Turns a core, and checks that nothing is allocated or freed meanwhile.
-fn turn(core: &mut Core, now: MonoTime) -> Option<MonoTime> {
+fn turn(core: &mut Core, now: MonoTime, clock: impl Fn() -> MonoTime) -> Option<MonoTime> {
     let mut wanted = None;
-    let memory = allocation_counter::measure(|| wanted = core.turn(now));
+    let memory = allocation_counter::measure(|| wanted = core.turn_by(now, clock));
     let untouched = memory.count_total == 0 && memory.count_current == 0;
     require(untouched, Invariant::NoAllocation, || format!("{memory:?} at {now:?}"));
     wanted
@@ -96,6 +98,7 @@ pub(crate) struct World {
     /// The server that is on its way to another core.
     moving: Option<Move>,
     dice_of_moves: Dice,
+    balancer: Balancer,
 }
 
 /// A core, and its next turn.
@@ -135,6 +138,10 @@ pub struct Tally {
     pub resident: u64,
     /// Servers that moved to another core.
     pub moves: u64,
+    /// The moves among them that the balancer has begun, and the time of the last one.
+    pub balanced: u64,
+    /// See `balanced`.
+    pub last_balanced: Nanos,
     /// Maximum of simultaneous deliveries.
     pub streams_max: u64,
     /// Bytes handed over for writing.
@@ -184,6 +191,8 @@ impl Tally {
         self.pinned += other.pinned;
         self.resident += other.resident;
         self.moves += other.moves;
+        self.balanced += other.balanced;
+        self.last_balanced = self.last_balanced.max(other.last_balanced);
         self.streams_max = self.streams_max.max(other.streams_max);
         self.written += other.written;
         self.acks += other.acks;
@@ -351,6 +360,7 @@ impl World {
         let stores = stores.collect();
         let now = swarm.begin;
         let learns = swarm.volumes.iter().any(|volume| volume.guess.is_some());
+        let balancer = Balancer::new(control.counters.servers.len(), now);
         let cores = cores
             .into_iter()
             .map(|core| CoreSlot { core, wanted: Some(now), actual: Some(now), last: now })
@@ -396,6 +406,7 @@ impl World {
             recovered: None,
             moving: None,
             dice_of_moves,
+            balancer,
         };
         for client in 0..world.clients.len() {
             let at = now + world.clients[client].spec.arrives;
@@ -410,6 +421,9 @@ impl World {
         }
         if let Some(every) = world.swarm.moves {
             world.push(now + every, Event::Move);
+        }
+        if world.swarm.work.is_some() {
+            world.push(now + balance::SAMPLE, Event::Balance);
         }
         world.push(now + SECOND, Event::LookAround);
         world
@@ -490,8 +504,15 @@ impl World {
                 open(&self.devices[volume]).note_start(now);
             }
         }
-        let slot = &mut self.cores[at];
-        let wanted = turn(&mut slot.core, now);
+        let (slot, counters) = (&mut self.cores[at], &self.control.counters);
+        let wanted = match self.swarm.work {
+            None => turn(&mut slot.core, now, || now),
+            Some(cost) => {
+                let begun = balance::work(counters, cost);
+                let clock = || now + balance::work(counters, cost).saturating_sub(begun);
+                turn(&mut slot.core, now, clock)
+            }
+        };
         slot.last = now;
         slot.wanted = wanted;
         self.tally.turns += 1;

@@ -83,6 +83,7 @@ impl World {
             Event::Answers { volume } => self.read_answers(volume),
             Event::FollowDisks => self.follow_disks(),
             Event::Move => self.move_one(),
+            Event::Balance => self.balance(),
             Event::LookAround => self.look_around(),
         }
     }

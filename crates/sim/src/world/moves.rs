@@ -45,6 +45,11 @@ impl World {
         let (from, name) = places[self.dice_of_moves.below(places.len() as u64) as usize];
         let other = 1 + self.dice_of_moves.below(self.cores.len() as u64 - 1) as usize;
         let to = (from + other) % self.cores.len();
+        self.begin_move(name, from, to);
+    }
+
+    /// Sends a server to another core, while no other is on its way.
+    pub(super) fn begin_move(&mut self, name: ServerName, from: usize, to: usize) {
         let passage = match name.job {
             Job::Disk => Passage::ByControl,
             _ => Passage::Direct,

@@ -24,6 +24,8 @@ pub(super) enum Event {
     FollowDisks,
     /// A server moves to another core.
     Move,
+    /// The balancer looks at the cores.
+    Balance,
     /// The checkers check everything.
     LookAround,
 }
