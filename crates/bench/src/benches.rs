@@ -9,6 +9,7 @@ mod local_server;
 mod admission;
 mod aes67;
 mod against;
+mod balance;
 mod gap_frames;
 mod hdd_capacity;
 mod hog;
@@ -77,6 +78,9 @@ pub enum Bench {
     /// 200 streams while the servers of the engine move between two cores: pauses, and what the
     /// streams notice.
     Migrate(Options),
+    /// Streams that double and go away again: how soon servers of the engine have moved to the
+    /// other core and back, and what the streams notice.
+    Balance(Options),
     /// A loaded server under a memory limit.
     Memory(Options),
     /// Deliveries from an emulated 7200 rpm disk while clients upload as fast as they are let.
@@ -220,6 +224,7 @@ pub fn run_bench(bench: Bench) -> Result<()> {
         Bench::Hog(options) => (options, hog::bench),
         Bench::LocalHog(options) => (options, hog::bench_programs),
         Bench::Migrate(options) => (options, migrate::bench),
+        Bench::Balance(options) => (options, balance::bench),
         Bench::Memory(options) => (options, memory::bench),
         Bench::Uploads(options) => (options, uploads::bench),
         Bench::Vbr(options) => (options, vbr::bench),

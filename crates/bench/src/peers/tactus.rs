@@ -43,6 +43,10 @@ pub struct Tuning {
     pub port: Option<u16>,
     /// The cores of the real-time side, and the servers on each; all on the first core by default.
     pub placement: Option<String>,
+    /// Whether its servers move by themselves.
+    pub balance: bool,
+    /// Streams beside those of the scene.
+    pub further: usize,
     /// Whether blocks are sent by reference from the page cache.
     pub sendfile: Option<bool>,
     /// Where programs of the same machine connect.
@@ -132,10 +136,13 @@ impl Tactus {
         );
         if !tuning.defaults {
             // Titles that are held take places of the table too.
-            let streams = setting.streams.max(64) + TITLES_HELD;
-            text.push_str(&format!(
-                "\n[cores]\nplacement = {placement}\n\n[memory]\nstreams_max = {streams}\n"
-            ));
+            let streams = setting.streams.max(64) + TITLES_HELD + tuning.further;
+            text.push_str(&format!("\n[cores]\nplacement = {placement}\n"));
+            // Older binaries, against which this one is measured, have one core and no such key.
+            if tuning.placement.is_some() && !tuning.balance {
+                text.push_str("balance = \"off\"\n");
+            }
+            text.push_str(&format!("\n[memory]\nstreams_max = {streams}\n"));
         }
         let bytes = |size: Bytes| format!("\"{} B\"", size.0);
         let nanos = |span: Nanos| format!("\"{} ns\"", span.0);
