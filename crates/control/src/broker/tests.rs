@@ -622,7 +622,7 @@ async fn datagrams_are_spread_over_the_packet_servers_and_a_successor_stays() {
         let (broker, packets) = (&fixture.broker, (Framing::Plain, &output));
         let rates = [BitRate(8_000_000); 2];
         let spec = DeliverySpec::datagrams(broker, &fixture.title, rates, packets, None);
-        (broker.admit(&spec).ok().expect("room for all"), output)
+        (broker.admit(&spec).expect("room for all"), output)
     };
     let ((first, _), (mut second, output)) = (admit(None), admit(None));
     assert_eq!([first.sender, second.sender], [0, 1]);
@@ -631,7 +631,7 @@ async fn datagrams_are_spread_over_the_packet_servers_and_a_successor_stays() {
         framing: Framing::Plain,
         plan: None,
     };
-    let running = second.start_now(&fixture.title, source, output).ok().expect("it starts");
+    let running = second.start_now(&fixture.title, source, output).expect("it starts");
     drop(first);
     // The other core has more free time.
     let (successor, _) = admit(Some(running.stream()));

@@ -32,7 +32,7 @@ fn received(fixture: &Fixture, stream: StreamId) -> Vec<(u16, Vec<u8>)> {
     let network = fixture.network();
     let own = network.datagrams.iter().filter(|datagram| datagram.to == to(stream));
     let packet = |bytes: &[u8]| {
-        let packet = rtp::Packet::read(bytes).unwrap();
+        let packet = rtp::Packet::read(bytes).expect("RTP");
         (packet.sequence, packet.payload.to_vec())
     };
     own.map(|datagram| packet(&datagram.bytes)).collect()

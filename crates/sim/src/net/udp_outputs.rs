@@ -56,10 +56,13 @@ pub(crate) struct UdpOutputs {
     segments_max: u32,
     /// A disk or UDP output has faults: their effects on promised streams are attributed to it.
     others_fail: bool,
-    counters: Option<(Vec<Arc<PacketCounters>>, Arc<[StreamCounters]>)>,
+    counters: Option<EngineCounters>,
     counts: Counts,
     trace: Trace,
 }
+
+/// The engine's own counts: those of each packet server, and of each stream.
+type EngineCounters = (Vec<Arc<PacketCounters>>, Arc<[StreamCounters]>);
 
 struct UdpOutput {
     spec: UdpOutputSpec,
