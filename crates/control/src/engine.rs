@@ -33,6 +33,7 @@ use tactus_engine::message::{LocalReport, PacketClass, Report};
 use tactus_notation::Auto;
 use tactus_ring::spsc::Consumer;
 use tactus_sys::disk::pages::FillerRights;
+use tactus_sys::disk::uring::Tender;
 use tactus_sys::file::CachedFiles;
 use tactus_sys::probe;
 use tactus_sys::tcp::TcpLink;
@@ -48,7 +49,7 @@ use crate::engine::volume::WritePathHost;
 use crate::engine::watchdog::Watch;
 use crate::local::{LocalClients, OWN_CLIENTS};
 use crate::placement::{self, CorePlan, Job, ServerCounts, ServerName};
-use crate::placer::{CoreEnd, Placer};
+use crate::placer::{CoreEnd, EngineEnds, Placer};
 use crate::settings::EngineSettings;
 
 pub use crate::engine::learning::{LearnedModel, ModelSource, learned};
@@ -117,8 +118,7 @@ pub fn start(settings: &EngineSettings) -> io::Result<Engine> {
     let (write_path_waker, write_path_sleeper) = waker::waker()?;
     let control_cores = placement::control_cpus(&cpus, &plan);
     let host = WritePathHost { waker: &write_path_waker, cores: &control_cores };
-    let mut setups = vec![];
-    let mut shares = vec![];
+    let (mut setups, mut shares, mut renewers) = (vec![], vec![], vec![]);
     for (volume, &core) in facts.iter_mut().zip(&placement.disks) {
         let rights = FillerRights {
             core: Some(plan[core].cpu),
@@ -127,8 +127,9 @@ pub fn start(settings: &EngineSettings) -> io::Result<Engine> {
                 .then(|| settings.cores.priority as u8 - 1),
         };
         let setup = volume::open(settings, volume, rights, &mut degraded)?;
-        let setup = volume::with_learning(setup, volume);
+        let (setup, of_probes) = volume::with_learning(setup, volume);
         let (setup, share) = volume::with_uploads(setup, settings, volume, &host, &mut degraded)?;
+        renewers.push(setup.port.renewer().with(&of_probes));
         setups.push(setup);
         shares.push(share);
     }
@@ -205,13 +206,16 @@ pub fn start(settings: &EngineSettings) -> io::Result<Engine> {
         })
         .unzip();
     let mut threads = started.threads;
-    let core_ends = mailboxes.into_iter().zip(&started.wakers);
-    let core_ends = core_ends.map(|(mailbox, waker)| CoreEnd { mailbox, waker: waker.clone() });
+    let core_ends = mailboxes.into_iter().zip(&started.wakers).zip(started.tenders);
+    let core_ends = core_ends.map(|((mailbox, waker), tender)| CoreEnd {
+        mailbox,
+        waker: waker.clone(),
+        tender,
+    });
     let has = |name: &ServerName| counters.servers.iter().any(|(of, _)| of == name);
     let absent = names.iter().copied().filter(|name| !has(name)).collect();
-    let servers = (names, absent);
-    let placer =
-        Placer::new(broker.clone(), core_ends.collect(), servers, plan.clone(), &settings.cores);
+    let engine_ends = EngineEnds { cores: core_ends.collect(), names, absent, renewers };
+    let placer = Placer::new(broker.clone(), engine_ends, plan.clone(), &settings.cores);
     let (balance_waker, balance_sleeper) = waker::waker()?;
     let balancing = balance::Watch::new(BalanceParts {
         broker: broker.clone(),
@@ -338,6 +342,7 @@ fn placement_of(plan: &[CorePlan], counts: ServerCounts) -> Placement {
 struct EngineThreads {
     threads: Vec<JoinHandle<()>>,
     wakers: Vec<Waker>,
+    tenders: Vec<Tender>,
     /// In the order of the plan.
     cores: Vec<CoreThread>,
     real_time: bool,
@@ -350,12 +355,19 @@ fn start_cores(
     stopping: &Arc<AtomicBool>,
     degraded: &mut Vec<String>,
 ) -> io::Result<EngineThreads> {
-    let mut started =
-        EngineThreads { threads: vec![], wakers: vec![], cores: vec![], real_time: true };
+    let mut started = EngineThreads {
+        threads: vec![],
+        wakers: vec![],
+        tenders: vec![],
+        cores: vec![],
+        real_time: true,
+    };
     let (tell, told) = std::sync::mpsc::channel();
     for (core, plan) in cores.into_iter().zip(plan) {
         let (waker, sleeper) = waker::waker()?;
         started.wakers.push(waker);
+        let tender = Tender::default();
+        started.tenders.push(tender.clone());
         let (stopping, tell, cpu) = (Arc::clone(stopping), tell.clone(), plan.cpu);
         let priority = settings.cores.realtime.then_some(settings.cores.priority as u8);
         let body = move || {
@@ -364,7 +376,7 @@ fn start_cores(
             // The receiver is gone when another core has failed to start.
             drop(tell.send((CoreThread { cpu, thread: thread::current() }, rights)));
             drop(tell);
-            core.run(&mut CoreHost::new(sleeper, stopping));
+            core.run(&mut CoreHost::new(sleeper, stopping, tender));
         };
         let name = format!("tactus-core-{cpu}");
         started.threads.push(std::thread::Builder::new().name(name).spawn(body)?);

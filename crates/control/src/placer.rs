@@ -13,10 +13,12 @@ use std::time::Duration;
 
 use serde::Serialize;
 use tactus_core::balance::Mobility;
-use tactus_core::ports;
 use tactus_core::units::{Nanos, SECOND};
-use tactus_engine::migration::{Mailbox, Migration, Passage};
+use tactus_engine::migration::{Mailbox, Migration, MigrationWakers};
 use tactus_notation::Auto;
+use tactus_sys::clock;
+use tactus_sys::disk::DeviceRenewer;
+use tactus_sys::disk::uring::Tender;
 use tactus_sys::waker::{Sleeper, Waker, waker};
 
 use crate::broker::Broker;
@@ -33,11 +35,7 @@ pub struct Placer(Arc<Shared>);
 
 struct Shared {
     broker: Broker,
-    cores: Vec<CoreEnd>,
-    /// Of each server of the ledger, by its number there.
-    names: Vec<ServerName>,
-    /// Those of them that the engine has not, because nothing is served by them.
-    absent: Vec<ServerName>,
+    ends: EngineEnds,
     plan: Mutex<Vec<CorePlan>>,
     /// Held while a server moves.
     moving: Mutex<()>,
@@ -54,6 +52,19 @@ impl fmt::Debug for Placer {
 pub(crate) struct CoreEnd {
     pub(crate) mailbox: Mailbox,
     pub(crate) waker: Waker,
+    /// Rings that have left it.
+    pub(crate) tender: Tender,
+}
+
+/// The control side's ends of what moves, and between what.
+pub(crate) struct EngineEnds {
+    pub(crate) cores: Vec<CoreEnd>,
+    /// Of each server of the ledger, by its number there.
+    pub(crate) names: Vec<ServerName>,
+    /// Those of them that the engine has not, because nothing is served by them.
+    pub(crate) absent: Vec<ServerName>,
+    /// Of each volume's disk server.
+    pub(crate) renewers: Vec<DeviceRenewer>,
 }
 
 /// A core and its servers, for people and programs.
@@ -144,7 +155,7 @@ pub enum PlaceError {
     /// Another server moves.
     #[error("another server is moving; try again when it has arrived")]
     Busy,
-    /// The kernel refuses to open its port on the new core.
+    /// The kernel refuses it another ring.
     #[error("{server} stays on core {from}: {error}")]
     Refused {
         /// The server.
@@ -154,10 +165,10 @@ pub enum PlaceError {
         /// The kernel's answer.
         error: String,
     },
-    /// It waits for its disk.
+    /// It has not moved yet.
     #[error(
-        "{0} waits for what it has begun at its disk; it moves as soon as the disk answers, or \
-         stays if it never does"
+        "{0} waits for what it began at its disk before its last move; it moves as soon as the \
+         disk answers, or stays if it never does"
     )]
     Late(ServerName),
 }
@@ -165,21 +176,20 @@ pub enum PlaceError {
 impl Placer {
     pub(crate) fn new(
         broker: Broker,
-        cores: Vec<CoreEnd>,
-        (names, absent): (Vec<ServerName>, Vec<ServerName>),
+        ends: EngineEnds,
         plan: Vec<CorePlan>,
         configured: &Cores,
     ) -> Self {
-        let record = Mutex::new(Record::new(configured.clone(), names.len()));
+        let record = Mutex::new(Record::new(configured.clone(), ends.names.len()));
         let (plan, moving) = (Mutex::new(plan), Mutex::default());
-        Self(Arc::new(Shared { broker, cores, names, absent, plan, moving, record }))
+        Self(Arc::new(Shared { broker, ends, plan, moving, record }))
     }
 
     /// Where each server is now, in the order of the cores.
     pub fn placement(&self) -> Vec<CoreStatus> {
         let (plan, record) = (self.0.plan().clone(), self.0.record());
         let part = |name: &ServerName| {
-            let number = self.0.names.iter().position(|known| known == name)?;
+            let number = self.0.ends.names.iter().position(|known| known == name)?;
             Some(PartStatus {
                 name: name.to_string(),
                 busy_ratio: ratio(record.shares[number]),
@@ -247,7 +257,7 @@ impl Placer {
             return done;
         };
         let mut named: Vec<_> = plan.iter().flat_map(|core| core.servers.clone()).collect();
-        let mut names = self.0.names.clone();
+        let mut names = self.0.ends.names.clone();
         named.sort_unstable();
         names.sort_unstable();
         if named != names {
@@ -284,13 +294,13 @@ impl Placer {
 
     /// The servers, by their numbers in the ledger.
     pub(crate) fn names(&self) -> &[ServerName] {
-        &self.0.names
+        &self.0.ends.names
     }
 
     /// Whether the balancer may move each server.
     pub(crate) fn mobilities(&self) -> Vec<Mobility> {
         let record = self.0.record();
-        let names = self.0.names.iter().enumerate();
+        let names = self.0.ends.names.iter().enumerate();
         names.map(|(number, name)| record.mobility(number, *name)).collect()
     }
 
@@ -302,7 +312,7 @@ impl Placer {
     }
 
     fn named(&self, server: &str) -> Result<(ServerName, usize), PlaceError> {
-        let names = &self.0.names;
+        let names = &self.0.ends.names;
         let named = server.parse().ok().and_then(|name: ServerName| {
             let number = names.iter().position(|known| *known == name)?;
             Some((name, number))
@@ -323,7 +333,12 @@ impl Placer {
     ) -> Result<Moved, PlaceError> {
         let (tell, told) = sync_channel(1);
         let (shared, reason) = (Arc::clone(&self.0), reason.to_owned());
-        let work = move || drop(tell.send(shared.place(name, core, &reason)));
+        let work = move || {
+            let result = shared.place(name, core, &reason);
+            // The receiver is gone if it has waited too long.
+            drop(tell.send(result));
+            shared.settle(name);
+        };
         let thread = std::thread::Builder::new().name("tactus-place".to_owned()).spawn(work);
         let begun = thread.map_err(|error| PlaceError::Refused {
             server: name,
@@ -359,7 +374,7 @@ impl Shared {
         self.broker
             .move_server(number, to as u32, &what)
             .map_err(|refusal| PlaceError::NoRoom(refusal.message))?;
-        let pause = match self.absent.contains(&name) {
+        let pause = match self.ends.absent.contains(&name) {
             true => Nanos(0),
             false => self.migrate(name, from, to, cpus[1]).inspect_err(|_| {
                 self.broker.return_server(number, from as u32);
@@ -383,7 +398,11 @@ impl Shared {
     }
 
     fn number_of(&self, name: ServerName) -> usize {
-        self.names.iter().position(|known| *known == name).expect("it is a server of the engine")
+        self.ends
+            .names
+            .iter()
+            .position(|known| *known == name)
+            .expect("it is a server of the engine")
     }
 
     /// The processor of a server's core.
@@ -418,33 +437,40 @@ impl Shared {
             error,
         };
         let (own, mut sleeper) = waker().map_err(|error| refused(error.to_string()))?;
-        // Only a device's port is bound to a thread.
-        let passage = match name.job {
-            Job::Disk => Passage::ByControl,
-            _ => Passage::Direct,
+        let (old, new) = (&self.ends.cores[from], &self.ends.cores[to]);
+        if let Some(device) = self.renewer(name) {
+            while !device.prepare(&old.tender).map_err(|error| refused(error.to_string()))? {
+                std::thread::sleep(Duration::from_nanos(LOOK.0));
+            }
+        }
+        // From here on nothing is refused: what is prepared is used.
+        let wakers = MigrationWakers {
+            from: Box::new(old.waker.clone()),
+            to: Box::new(new.waker.clone()),
+            control: Box::new(own),
         };
-        let (old, new) = (&self.cores[from], &self.cores[to]);
-        let all = Both(new.waker.clone(), own);
-        let mailbox = new.mailbox.clone();
-        let migration = Migration::new(name, (mailbox, cpu), passage, Box::new(all));
-        migration.begin(&old.mailbox);
-        old.waker.wake();
-        let mut result = Ok(());
-        loop {
-            if let Some(mut server) = migration.take() {
-                if let Err(errno) = server.resume(cpu) {
-                    result = Err(refused(std::io::Error::from_raw_os_error(errno).to_string()));
-                    migration.go_on(server, Some(&old.mailbox));
-                    old.waker.wake();
-                } else {
-                    migration.go_on(server, None);
-                }
-            }
-            if migration.is_left_alone() {
-                let pause = migration.pause().unwrap_or_default();
-                return result.map(|()| pause);
-            }
+        let migration = Migration::new(name, cpu, wakers);
+        migration.begin(&old.mailbox, &new.mailbox);
+        while !migration.is_left_alone() {
             wait(&mut sleeper);
+        }
+        Ok(migration.pause().unwrap_or_default())
+    }
+
+    /// The renewer of a disk server's device.
+    fn renewer(&self, name: ServerName) -> Option<&DeviceRenewer> {
+        match name.job {
+            Job::Disk => self.ends.renewers.get(usize::from(name.index)),
+            _ => None,
+        }
+    }
+
+    /// Closes what a disk server has left at its old core, when that has ended. What takes longer
+    /// is closed before the next move.
+    fn settle(&self, name: ServerName) {
+        let end = clock::now() + SECOND.times(5);
+        while self.renewer(name).is_some_and(|device| !device.settle()) && clock::now() < end {
+            std::thread::sleep(Duration::from_nanos(LOOK.0));
         }
     }
 
@@ -457,18 +483,8 @@ impl Shared {
     }
 }
 
-/// The core that a server moves to, and the thread that moves it.
-struct Both(Waker, Waker);
-
-impl ports::Waker for Both {
-    fn wake(&self) {
-        self.0.wake();
-        self.1.wake();
-    }
-}
-
 fn wait(sleeper: &mut Sleeper) {
-    sleeper.wait_until(Some(tactus_sys::clock::now() + LOOK));
+    sleeper.wait_until(Some(clock::now() + LOOK));
 }
 
 fn ratio(thousandths: u32) -> f64 {
@@ -482,8 +498,9 @@ fn listed(all: impl Iterator<Item = String>) -> String {
 const BY_COMMAND: &str = "by command";
 const BY_CONFIGURATION: &str = "the configuration says so";
 
-/// A core drops its part of a migration a moment after it has told of the arrival.
+/// A core drops its part of a migration a moment after it has told of the arrival, and what a disk
+/// has begun ends without a wake-up.
 const LOOK: Nanos = Nanos(SECOND.0 / 1_000);
 
-/// How long the answer waits for a server whose disk does not answer.
+/// How long an answer waits for a disk that does not answer.
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -126,11 +126,17 @@ mod switch {
         OfferedUnready,
         /// Who is late sends what is due in the next 50 ms, too.
         LateEarly,
+        /// A core forgets that a server is to leave if the new core is not awake yet.
+        OrderForgotten,
+        /// A server that moves keeps its device bound to its old core.
+        PortKept,
+        /// The new core of a server is not woken for it.
+        ArrivalUnwoken,
     }
 
     impl Mutant {
         /// Those of the engine.
-        pub const ALL: [Self; 27] = [
+        pub const ALL: [Self; 30] = [
             Self::RemainderDropped,
             Self::ClockEarly,
             Self::SweepUnsorted,
@@ -158,6 +164,9 @@ mod switch {
             Self::StepForgotten,
             Self::StepKept,
             Self::PlanLate,
+            Self::OrderForgotten,
+            Self::PortKept,
+            Self::ArrivalUnwoken,
         ];
 
         /// Those of what is learned about disks, which only worlds tell whose disks differ from

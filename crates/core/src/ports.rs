@@ -151,14 +151,15 @@ pub trait DiskPort {
     /// The next flush that has ended, in any order.
     fn poll_synced(&mut self, now: MonoTime) -> Option<SyncResult>;
 
-    /// Frees the port of the thread that has used it; threads of its own follow to the processor
-    /// `cpu`. Called only while nothing is under way, and by a thread that may wait.
-    ///
-    /// # Errors
-    /// The error number, if the kernel refuses; the port is then as before.
-    fn renew(&mut self, _cpu: u32) -> Result<(), i32> {
-        Ok(())
+    /// Whether [`Self::leave`] may be called now. Once true it stays true until the next
+    /// submission.
+    fn may_leave(&mut self) -> bool {
+        true
     }
+
+    /// Frees the port of the thread that has used it, which calls this; what is under way goes on.
+    /// Threads of its own follow to the processor `cpu`. Never waits.
+    fn leave(&mut self, _cpu: u32) {}
 }
 
 /// The result of a send.

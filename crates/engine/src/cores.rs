@@ -5,7 +5,9 @@
 
 use std::sync::Arc;
 
+use tactus_core::mutant;
 use tactus_core::units::{MonoTime, Nanos};
+use tactus_ring::spsc::Consumer;
 
 use crate::counters::{CoreCounters, ServerCounters};
 use crate::migration::{Mailbox, Migration, Order};
@@ -28,8 +30,9 @@ pub trait Host {
 pub struct Core {
     placed: Vec<PlacedServer>,
     mailbox: Mailbox,
-    /// An order that another thread was in the way of.
-    waiting: Option<Order>,
+    orders: Consumer<Order>,
+    /// Servers that are to arrive.
+    expected: Vec<ExpectedServer>,
     /// While streams run anywhere, servers on other cores may send at any time without a wake-up.
     pub(crate) look_at_least_every: Nanos,
     /// When the next turn is due.
@@ -46,21 +49,25 @@ struct PlacedServer {
     /// The index of its counters.
     counters: Option<usize>,
     /// Set while the server is to leave.
-    leaving: Option<Leaving>,
+    leaving: Option<Arc<Migration>>,
 }
 
-/// How a server is to leave, and since when it begins nothing more.
-struct Leaving {
+/// A server that is to arrive.
+struct ExpectedServer {
     migration: Arc<Migration>,
     since: MonoTime,
+    /// Set when it has arrived: the time in which it began nothing.
+    pause: Option<Nanos>,
 }
 
 impl Default for Core {
     fn default() -> Self {
+        let (mailbox, orders) = Mailbox::new();
         Self {
             placed: Vec::with_capacity(SERVERS),
-            mailbox: Mailbox::default(),
-            waiting: None,
+            mailbox,
+            orders,
+            expected: Vec::with_capacity(SERVERS),
             look_at_least_every: Nanos(0),
             due: None,
             counters: Arc::default(),
@@ -75,7 +82,7 @@ impl Core {
         Arc::clone(&self.counters)
     }
 
-    /// Takes orders for this core.
+    /// The control side's end of the orders for this core.
     pub fn mailbox(&self) -> Mailbox {
         self.mailbox.clone()
     }
@@ -109,6 +116,27 @@ impl Core {
     ) -> Option<MonoTime> {
         self.watch_stall(now);
         self.take_orders(now);
+        self.let_servers_in(now);
+        let is_interrupted = self.poll(now, &mut clock);
+        let is_leaving = self.let_servers_go(&mut clock);
+        let timeouts = self.placed.iter().filter_map(|one| one.server.poll_timeout(now));
+        let again = is_leaving.then(|| now + TRY_AGAIN);
+        let awake = is_interrupted.then_some(now).or_else(|| self.expects(now));
+        let soonest = timeouts.chain(again).chain(awake).min();
+        let looks = self.look_at_least_every > Nanos(0) && !self.placed.is_empty();
+        let look = looks.then(|| now + self.look_at_least_every);
+        self.due = match (soonest, look) {
+            (Some(soonest), Some(look)) => Some(soonest.min(look)),
+            (soonest, look) => soonest.or(look),
+        };
+        self.counters.due.set(self.due.map_or(0, |due| due.0));
+        self.report_arrivals();
+        self.due
+    }
+
+    /// Returns true if it was interrupted, because a server waits for its arrival: what is left is
+    /// for the next turn, which is due at once.
+    fn poll(&mut self, now: MonoTime, clock: &mut impl FnMut() -> MonoTime) -> bool {
         let mut read = now;
         for _ in 0..ROUNDS {
             let mut any = false;
@@ -122,78 +150,83 @@ impl Core {
                     counters.busy.add(then.since(read).0);
                 }
                 read = then;
+                if self.expected.iter().any(|expected| expected.migration.is_ahead()) {
+                    return true;
+                }
             }
             if !any {
                 break;
             }
         }
-        let is_migrating = self.let_servers_go();
-        let timeouts = self.placed.iter().filter_map(|one| one.server.poll_timeout(now));
-        let again = is_migrating.then(|| now + TRY_AGAIN);
-        let soonest = timeouts.chain(again).min();
-        let looks = self.look_at_least_every > Nanos(0) && !self.placed.is_empty();
-        let look = looks.then(|| now + self.look_at_least_every);
-        self.due = match (soonest, look) {
-            (Some(soonest), Some(look)) => Some(soonest.min(look)),
-            (soonest, look) => soonest.or(look),
-        };
-        self.counters.due.set(self.due.map_or(0, |due| due.0));
-        self.due
+        false
     }
 
     fn take_orders(&mut self, now: MonoTime) {
-        // What cannot be done yet is taken again in the next turn, not in this one.
-        let mut waiting = None;
-        while let Some(order) = self.take_order() {
+        while let Some(order) = self.orders.pop() {
             match order {
                 Order::Leave(migration) => {
                     let name = migration.name();
                     let one = self.placed.iter_mut().find(|one| one.name == name);
                     if let Some(one) = one {
-                        one.leaving = Some(Leaving { migration, since: now });
+                        one.leaving = Some(migration);
                     }
                 }
-                Order::Arrive(migration) => match migration.arrive() {
-                    Some((server, since)) => {
-                        self.place(migration.name(), server);
-                        migration.has_arrived(now.since(since));
-                    }
-                    None => {
-                        waiting = Some(Order::Arrive(migration));
-                        break;
-                    }
-                },
+                Order::Expect(migration) => {
+                    migration.expect();
+                    self.expected.push(ExpectedServer { migration, since: now, pause: None });
+                }
             }
         }
-        self.waiting = waiting;
     }
 
-    /// Lets servers leave that are ready to, after they have done what was due. Returns whether
-    /// something is left to do in the next turn.
-    fn let_servers_go(&mut self) -> bool {
+    /// Lets servers go whose new cores are awake, after all that was due. Returns whether one
+    /// cannot leave yet.
+    fn let_servers_go(&mut self, clock: &mut impl FnMut() -> MonoTime) -> bool {
+        let mut any = false;
         for at in (0..self.placed.len()).rev() {
-            let one = &mut self.placed[at];
-            if one.leaving.is_some() && one.server.quiesce() {
-                self.let_go(at);
+            let Some(migration) = self.placed[at].leaving.take() else { continue };
+            if !migration.is_expected() {
+                self.placed[at].leaving = mutant!(OrderForgotten, None, Some(migration));
+                continue;
+            }
+            let PlacedServer { name, server, counters, .. } = self.placed.remove(at);
+            if let Err(server) = migration.leave(server, clock()) {
+                let leaving = Some(migration);
+                self.placed.insert(at, PlacedServer { name, server, counters, leaving });
+                any = true;
             }
         }
-        let is_leaving = self.placed.iter().any(|one| one.leaving.is_some());
-        is_leaving || self.waiting.is_some() || self.mailbox.has_orders()
+        any
     }
 
-    fn take_order(&mut self) -> Option<Order> {
-        let waiting = self.waiting.take();
-        waiting.or_else(|| self.mailbox.has_orders().then(|| self.mailbox.try_take()).flatten())
-    }
-
-    /// Lets a server go, or keeps it for the next turn.
-    fn let_go(&mut self, at: usize) {
-        let PlacedServer { name, server, counters, leaving } = self.placed.remove(at);
-        let Leaving { migration, since } = leaving.expect("it is to leave");
-        if let Err(server) = migration.leave(server, since) {
-            let leaving = Some(Leaving { migration, since });
-            self.placed.insert(at, PlacedServer { name, server, counters, leaving });
+    fn let_servers_in(&mut self, now: MonoTime) {
+        for at in 0..self.expected.len() {
+            let expected = &mut self.expected[at];
+            if let Some((server, since)) = expected.migration.arrive() {
+                expected.pause = Some(now.since(since));
+                let name = expected.migration.name();
+                self.place(name, server);
+            }
         }
+    }
+
+    /// When the core looks again for servers that are to arrive: while it was just woken for one it
+    /// stays awake, and does not sleep and wake once more.
+    fn expects(&self, now: MonoTime) -> Option<MonoTime> {
+        let recent = |expected: &ExpectedServer| now.since(expected.since) < STAY_AWAKE;
+        let waits = |expected: &ExpectedServer| expected.pause.is_none() && recent(expected);
+        self.expected.iter().any(waits).then(|| now + LOOK_AGAIN)
+    }
+
+    /// Tells which servers have arrived, after they were polled.
+    fn report_arrivals(&mut self) {
+        self.expected.retain(|expected| match expected.pause {
+            Some(pause) => {
+                expected.migration.has_arrived(pause);
+                false
+            }
+            None => true,
+        });
     }
 
     /// Counts a turn that begins long after it was due: another program used the core, the machine
@@ -225,9 +258,18 @@ pub const CORE_STALL: Nanos = Nanos::from_millis(10);
 /// Seats for which a core has room without an allocation.
 const SERVERS: usize = 64;
 
-/// When a core tries again what another thread was in the way of, or looks whether a server may
-/// leave.
+/// When a core looks again whether a server may leave.
 const TRY_AGAIN: Nanos = Nanos::from_micros(50);
+
+/// How long a core that expects a server stays awake for it: three wake-ups of a thread, as the old
+/// core has to be woken too.
+const STAY_AWAKE: Nanos = Nanos::from_micros(100);
+
+/// How often it looks meanwhile. A sleep as short takes no system call.
+const LOOK_AGAIN: Nanos = SHORT_SLEEP;
+
+/// The shortest sleep that is worth its system call.
+pub const SHORT_SLEEP: Nanos = Nanos::from_micros(5);
 
 /// A want travels delivery, block, disk, and a filled block disk, block, delivery, link: six rounds
 /// pass it on even in the worst order of servers.

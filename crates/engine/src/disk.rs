@@ -41,8 +41,6 @@ pub struct DiskServer<P> {
     cycle_now: u64,
     /// When it was last polled, if transfers were at the device then.
     left: Option<MonoTime>,
-    /// Nothing is begun at the device.
-    is_quiesced: bool,
 }
 
 /// The rings of a disk server.
@@ -70,7 +68,7 @@ impl<P: DiskPort> DiskServer<P> {
         let flying = Vec::with_capacity(limits.in_flight_max() as usize);
         let (length, cycle) = (limits.length, Cycle::new(limits));
         let DiskRings { requests, filled, write_path } = rings;
-        let (cycle_now, left, is_quiesced) = (0, None, false);
+        let (cycle_now, left) = (0, None);
         let prober = probe.map(Prober::new);
         if let Some(estimate) = cycle.estimate() {
             publish(&counters, &estimate);
@@ -87,7 +85,6 @@ impl<P: DiskPort> DiskServer<P> {
             prober,
             cycle_now,
             left,
-            is_quiesced,
         }
     }
 
@@ -242,11 +239,9 @@ impl<P: DiskPort + Send> Server for DiskServer<P> {
         if self.cycle.is_flushing() {
             any |= self.take_synced(now);
         }
-        if !self.is_quiesced {
-            any |= self.start(now);
-            if let Some(prober) = &mut self.prober {
-                any |= prober.start(now, &mut self.cycle);
-            }
+        any |= self.start(now);
+        if let Some(prober) = &mut self.prober {
+            any |= prober.start(now, &mut self.cycle);
         }
         if let Some(write_path) = &mut self.write_path {
             write_path.wake();
@@ -261,18 +256,18 @@ impl<P: DiskPort + Send> Server for DiskServer<P> {
         if self.cycle.in_flight() > 0 || self.cycle.is_flushing() {
             return Some(now + POLL_INTERVAL);
         }
-        self.cycle.poll_timeout(now).filter(|_| !self.is_quiesced)
+        self.cycle.poll_timeout(now)
     }
 
-    fn quiesce(&mut self) -> bool {
-        self.is_quiesced = true;
-        self.cycle.in_flight() == 0 && !self.cycle.is_flushing()
+    fn may_leave(&mut self) -> bool {
+        self.port.may_leave() && self.prober.as_mut().is_none_or(Prober::may_leave)
     }
 
-    fn resume(&mut self, cpu: u32) -> Result<(), i32> {
-        self.is_quiesced = false;
-        self.port.renew(cpu)?;
-        self.prober.as_mut().map_or(Ok(()), |prober| prober.renew(cpu))
+    fn leave(&mut self, cpu: u32) {
+        self.port.leave(cpu);
+        if let Some(prober) = &mut self.prober {
+            prober.leave(cpu);
+        }
     }
 }
 

@@ -1,19 +1,22 @@
 //! Migration: a server leaves a core and arrives at another while it runs.
 //!
 //! Promise: a server is on one core, or on its way to one, and nothing polls it on the way. It
-//! leaves when nothing of it is bound to its core's thread. A core neither waits nor allocates for
-//! it: what another thread is in the way of it tries again.
+//! leaves when the new core is awake and nothing of it is bound to its old core's thread. A core
+//! neither waits, allocates nor locks for it.
 //!
 //! ```text
-//! control ──Leave──► old core: quiesce ──Arrive──► new core
-//!                        └─► control: resume ──Arrive──┘   if that may wait
+//! control ──Expect──► new core ── is awake: wakes ──► old core
+//!    └──────Leave───► old core ───── the server ────► new core, which polls it
 //! ```
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
+use tactus_core::mutant;
 use tactus_core::ports::Waker;
 use tactus_core::units::{MonoTime, Nanos};
+use tactus_ring::hand_over::HandOver;
+use tactus_ring::spsc::{Consumer, Producer, ring};
 
 use crate::name::ServerName;
 use crate::server::Server;
@@ -22,61 +25,40 @@ use crate::server::Server;
 /// ([`Self::is_left_alone`]), because cores free no memory.
 pub struct Migration {
     name: ServerName,
-    to: Mailbox,
     /// The processor of the new core.
     cpu: u32,
-    passage: Passage,
-    /// Wakes the new core and the control side.
-    waker: Box<dyn Waker + Sync>,
-    stage: Mutex<TransitState>,
+    wakers: MigrationWakers,
+    /// The server, with the time since when it begins nothing.
+    way: HandOver<(Box<dyn Server>, MonoTime)>,
     /// In ns, after the arrival; [`NOT_YET`] before.
     pause: AtomicU64,
 }
 
-/// Who calls [`Server::resume`].
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Passage {
-    /// The old core: it takes no time.
-    Direct,
-    /// The control side: it may wait.
-    ByControl,
-}
-
-/// Where a server is on its way.
-enum TransitState {
-    /// On its old core.
-    Staying,
-    /// It waits for the control side; with the time since when it begins nothing more.
-    Left(Box<dyn Server>, MonoTime),
-    /// With the control side.
-    AtControl(MonoTime),
-    /// It waits for its new core.
-    Ahead(Box<dyn Server>, MonoTime),
-    Arrived,
+/// What wakes the threads that have a part in a migration.
+pub struct MigrationWakers {
+    /// The old core.
+    pub from: Box<dyn Waker + Sync>,
+    /// The new core.
+    pub to: Box<dyn Waker + Sync>,
+    /// The control side, when the server has arrived.
+    pub control: Box<dyn Waker + Sync>,
 }
 
 /// What a core is to do.
-#[derive(Clone)]
 pub(crate) enum Order {
     /// It lets the server leave.
     Leave(Arc<Migration>),
     /// It takes the server in.
-    Arrive(Arc<Migration>),
+    Expect(Arc<Migration>),
 }
 
 const NOT_YET: u64 = u64::MAX;
 
 impl Migration {
-    /// A way for `name` to the core with the mailbox `to` on the processor `cpu`. `waker` wakes
-    /// that core, and the control side.
-    pub fn new(
-        name: ServerName,
-        (to, cpu): (Mailbox, u32),
-        passage: Passage,
-        waker: Box<dyn Waker + Sync>,
-    ) -> Arc<Self> {
-        let (stage, pause) = (Mutex::new(TransitState::Staying), AtomicU64::new(NOT_YET));
-        Arc::new(Self { name, to, cpu, passage, waker, stage, pause })
+    /// A way for `name` to the core on the processor `cpu`.
+    pub fn new(name: ServerName, cpu: u32, wakers: MigrationWakers) -> Arc<Self> {
+        let (way, pause) = (HandOver::new(), AtomicU64::new(NOT_YET));
+        Arc::new(Self { name, cpu, wakers, way, pause })
     }
 
     /// The server's name.
@@ -84,36 +66,17 @@ impl Migration {
         self.name
     }
 
-    /// Has it leave the core with the mailbox `from`, which must be woken then.
-    pub fn begin(self: &Arc<Self>, from: &Mailbox) {
+    /// Has it leave the core with the mailbox `from` for the one with the mailbox `to`.
+    pub fn begin(self: &Arc<Self>, from: &Mailbox, to: &Mailbox) {
+        to.put(Order::Expect(Arc::clone(self)));
         from.put(Order::Leave(Arc::clone(self)));
+        self.wakers.to.wake();
+        self.wakers.from.wake();
     }
 
-    /// For the control side: takes the server if it has left and [`Passage::ByControl`] was chosen.
-    pub fn take(&self) -> Option<Box<dyn Server>> {
-        let mut stage = self.stage.lock().unwrap_or_else(PoisonError::into_inner);
-        let TransitState::Left(_, since) = *stage else { return None };
-        match std::mem::replace(&mut *stage, TransitState::AtControl(since)) {
-            TransitState::Left(server, _) => Some(server),
-            _ => None,
-        }
-    }
-
-    /// For the control side: lets a server that was taken and resumed go on to its new core, or to
-    /// the core `back`, which must be woken then.
-    ///
-    /// # Panics
-    /// If it was not taken.
-    pub fn go_on(self: &Arc<Self>, server: Box<dyn Server>, back: Option<&Mailbox>) {
-        let mut stage = self.stage.lock().unwrap_or_else(PoisonError::into_inner);
-        let TransitState::AtControl(since) = *stage else { panic!("{} was not taken", self.name) };
-        *stage = TransitState::Ahead(server, since);
-        drop(stage);
-        back.unwrap_or(&self.to).put(Order::Arrive(Arc::clone(self)));
-        self.waker.wake();
-    }
-
-    /// The time in which the server began nothing; `None` before its arrival.
+    /// The time in which no core could poll the server: from the moment in which the old core let
+    /// it go to the beginning of the turn in which the new one polled it. `None` before its
+    /// arrival.
     pub fn pause(&self) -> Option<Nanos> {
         Some(self.pause.load(Ordering::Acquire)).filter(|&pause| pause != NOT_YET).map(Nanos)
     }
@@ -123,95 +86,70 @@ impl Migration {
         self.pause().is_some() && Arc::strong_count(self) == 1
     }
 
-    /// For the old core: takes over a quiesced server. Gives it back if another thread is in the
-    /// way, or it cannot leave.
+    /// For the new core: tells that it is awake.
+    pub(crate) fn expect(&self) {
+        self.way.expect();
+        self.wakers.from.wake();
+    }
+
+    /// For the old core: whether the new one is awake.
+    pub(crate) fn is_expected(&self) -> bool {
+        self.way.is_expected()
+    }
+
+    /// For the old core: lets the server go, or gives it back if it cannot leave yet.
     pub(crate) fn leave(
-        self: &Arc<Self>,
+        &self,
         mut server: Box<dyn Server>,
-        since: MonoTime,
+        now: MonoTime,
     ) -> Result<(), Box<dyn Server>> {
-        let Some(mut stage) = try_lock(&self.stage) else { return Err(server) };
-        let is_direct = self.passage == Passage::Direct;
-        let Some(mut orders) = try_lock(&self.to.0.orders) else { return Err(server) };
-        if is_direct && server.resume(self.cpu).is_err() {
+        if !self.way.is_expected() || !server.may_leave() {
             return Err(server);
         }
-        *stage = match self.passage {
-            Passage::Direct => TransitState::Ahead(server, since),
-            Passage::ByControl => TransitState::Left(server, since),
-        };
-        if is_direct {
-            orders.push(Order::Arrive(Arc::clone(self)));
-            self.to.0.has_orders.store(true, Ordering::Release);
+        if mutant!(PortKept, false, true) {
+            server.leave(self.cpu);
         }
-        drop((stage, orders));
-        self.waker.wake();
+        self.way.give((server, now)).map_err(|(server, _)| server)?;
+        if mutant!(ArrivalUnwoken, false, true) {
+            self.wakers.to.wake();
+        }
         Ok(())
     }
 
-    /// For the new core: the server, and when it began nothing more; `None` if another thread is in
-    /// the way.
+    /// For the new core: whether [`Self::arrive`] finds the server.
+    pub(crate) fn is_ahead(&self) -> bool {
+        self.way.is_ahead()
+    }
+
+    /// For the new core: the server, and since when it begins nothing.
     pub(crate) fn arrive(&self) -> Option<(Box<dyn Server>, MonoTime)> {
-        let mut stage = try_lock(&self.stage)?;
-        match std::mem::replace(&mut *stage, TransitState::Arrived) {
-            TransitState::Ahead(server, since) => Some((server, since)),
-            other => {
-                *stage = other;
-                None
-            }
-        }
+        self.way.take()
     }
 
     /// For the new core: tells that the server is there.
     pub(crate) fn has_arrived(&self, pause: Nanos) {
         self.pause.store(pause.0, Ordering::Release);
-        self.waker.wake();
+        self.wakers.control.wake();
     }
 }
 
-/// The orders for one core. Clones share them.
+/// The control side's end of the orders for one core. Clones share it.
 #[derive(Clone)]
-pub struct Mailbox(Arc<Shared>);
-
-struct Shared {
-    has_orders: AtomicBool,
-    orders: Mutex<Vec<Order>>,
-}
-
-impl Default for Mailbox {
-    fn default() -> Self {
-        let orders = Mutex::new(Vec::with_capacity(ORDERS));
-        Self(Arc::new(Shared { has_orders: AtomicBool::new(false), orders }))
-    }
-}
+pub struct Mailbox(Arc<Mutex<Producer<Order>>>);
 
 impl Mailbox {
+    /// A mailbox, and the core's end.
+    pub(crate) fn new() -> (Self, Consumer<Order>) {
+        let (orders, taken) = ring(ORDERS);
+        (Self(Arc::new(Mutex::new(orders))), taken)
+    }
+
     fn put(&self, order: Order) {
-        self.0.orders.lock().unwrap_or_else(PoisonError::into_inner).push(order);
-        self.0.has_orders.store(true, Ordering::Release);
-    }
-
-    /// Whether [`Self::try_take`] may find an order.
-    pub(crate) fn has_orders(&self) -> bool {
-        self.0.has_orders.load(Ordering::Acquire)
-    }
-
-    /// An order, without waiting; `None` also if another thread is in the way.
-    pub(crate) fn try_take(&self) -> Option<Order> {
-        let mut orders = try_lock(&self.0.orders)?;
-        let order = orders.pop();
-        self.0.has_orders.store(!orders.is_empty(), Ordering::Release);
-        order
+        let mut orders = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let put = orders.push(order);
+        assert!(put.is_ok(), "a core has at most two orders for each server of an engine");
     }
 }
 
-/// Orders for which a mailbox has room without an allocation: more than an engine has servers.
+/// Orders for which a mailbox has room: more than an engine has servers.
 const ORDERS: usize = 256;
-
-fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
-    match mutex.try_lock() {
-        Ok(guard) => Some(guard),
-        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-        Err(TryLockError::WouldBlock) => None,
-    }
-}

@@ -1,6 +1,6 @@
 //! A server, as its core sees it: a state machine to poll, with a next deadline.
 //!
-//! Promise: a server that has been quiesced may move to another core; it loses nothing.
+//! Promise: a server may move to another core between two polls; it loses nothing.
 
 use tactus_core::units::MonoTime;
 
@@ -14,21 +14,14 @@ pub trait Server: Send {
     /// When it must be polled again even without new messages.
     fn poll_timeout(&self, now: MonoTime) -> Option<MonoTime>;
 
-    /// Begins nothing more that is bound to the thread of its core. Returns whether nothing of it
-    /// is left, so that the server may leave the core; it is polled until then.
-    fn quiesce(&mut self) -> bool {
+    /// Whether [`Self::leave`] may be called now. Once true it stays true until the next poll.
+    fn may_leave(&mut self) -> bool {
         true
     }
 
-    /// Ends [`Self::quiesce`]: any thread may poll it next. Threads of its own follow it to `cpu`,
-    /// the processor of its new core. Called by a thread that may wait.
-    ///
-    /// # Errors
-    /// The error number of a port that cannot leave its thread. The server goes on, but only on its
-    /// old core.
-    fn resume(&mut self, _cpu: u32) -> Result<(), i32> {
-        Ok(())
-    }
+    /// Frees it of the thread of its core, which calls this: another thread polls it next. Threads
+    /// of its own follow it to `cpu`, the processor of its new core. Never waits.
+    fn leave(&mut self, _cpu: u32) {}
 }
 
 impl<S: Server + ?Sized> Server for Box<S> {
@@ -40,11 +33,11 @@ impl<S: Server + ?Sized> Server for Box<S> {
         (**self).poll_timeout(now)
     }
 
-    fn quiesce(&mut self) -> bool {
-        (**self).quiesce()
+    fn may_leave(&mut self) -> bool {
+        (**self).may_leave()
     }
 
-    fn resume(&mut self, cpu: u32) -> Result<(), i32> {
-        (**self).resume(cpu)
+    fn leave(&mut self, cpu: u32) {
+        (**self).leave(cpu);
     }
 }

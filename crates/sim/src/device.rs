@@ -54,6 +54,8 @@ pub(crate) struct Device {
     damaged: Vec<bool>,
     watch: Watch,
     trace: Trace,
+    /// The core that takes a turn.
+    pub(crate) turning: u32,
 }
 
 struct PendingTransfer {
@@ -116,6 +118,7 @@ impl Device {
             depth,
             submitted: 0,
             trace: Trace::default(),
+            turning: 0,
         }
     }
 
@@ -416,7 +419,28 @@ impl Blocks {
 }
 
 /// The engine's end of a device.
-pub(crate) struct DiskEnd(pub(crate) Arc<Mutex<Device>>);
+pub(crate) struct DiskEnd {
+    device: Arc<Mutex<Device>>,
+    /// The core that it is bound to by its first use, until it leaves.
+    core: Option<u32>,
+}
+
+impl DiskEnd {
+    pub(crate) fn new(device: Arc<Mutex<Device>>) -> Self {
+        Self { device, core: None }
+    }
+
+    /// The device for a submission, as a ring of the kernel checks it.
+    fn bound(&mut self) -> MutexGuard<'_, Device> {
+        let device = open(&self.device);
+        let turning = device.turning;
+        let core = *self.core.get_or_insert(turning);
+        require(core == turning, Invariant::BoundToItsCore, || {
+            format!("core {turning} uses a device that core {core} has")
+        });
+        device
+    }
+}
 
 /// Locks a mutex that only one thread uses; a broken invariant may have poisoned it.
 pub(crate) fn open<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -425,23 +449,27 @@ pub(crate) fn open<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl DiskPort for DiskEnd {
     fn submit(&mut self, now: MonoTime, transfer: Transfer) -> Result<(), Transfer> {
-        open(&self.0).submit(now, transfer);
+        self.bound().submit(now, transfer);
         Ok(())
     }
 
     fn kick(&mut self, _now: MonoTime) {}
 
     fn poll_completion(&mut self, now: MonoTime) -> Option<Completion> {
-        open(&self.0).poll(now)
+        open(&self.device).poll(now)
     }
 
     fn submit_sync(&mut self, now: MonoTime, sync: Sync) -> Result<(), Sync> {
-        open(&self.0).submit_sync(now, sync);
+        self.bound().submit_sync(now, sync);
         Ok(())
     }
 
     fn poll_synced(&mut self, now: MonoTime) -> Option<SyncResult> {
-        open(&self.0).poll_synced(now)
+        open(&self.device).poll_synced(now)
+    }
+
+    fn leave(&mut self, cpu: u32) {
+        self.core = Some(cpu);
     }
 }
 

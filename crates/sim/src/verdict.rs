@@ -60,8 +60,11 @@ pub enum Invariant {
     TrueOutcome,
     /// A peer that takes its bytes too slowly is ended after a bound.
     SlowPeersEnd,
-    /// Streams begin, and those that are asked to stop do, within a bound.
+    /// Streams begin, those that are asked to stop do, and servers that are to move arrive, within
+    /// a bound.
     Progress,
+    /// A device is used by the core that its server is on.
+    BoundToItsCore,
     /// When faults stop, within five cycles every stream is on time again.
     Recovers,
     /// Two runs of one seed are the same.
@@ -109,6 +112,7 @@ impl Invariant {
             Self::TrueOutcome => "true outcome",
             Self::SlowPeersEnd => "slow peers end",
             Self::Progress => "progress",
+            Self::BoundToItsCore => "bound to its core",
             Self::Recovers => "recovers",
             Self::Deterministic => "deterministic",
             Self::CountsAreTrue => "counts are true",

@@ -286,7 +286,7 @@ impl World {
                 dice: dice.fork(100 + at as u64),
             })));
             volumes.push(VolumeSetup {
-                port: DiskEnd(Arc::clone(&device)),
+                port: DiskEnd::new(Arc::clone(&device)),
                 keeper,
                 memory,
                 cycle: spec.cycle,
@@ -504,6 +504,7 @@ impl World {
                 open(&self.devices[volume]).note_start(now);
             }
         }
+        self.note_turning(at);
         let (slot, counters) = (&mut self.cores[at], &self.control.counters);
         let wanted = match self.swarm.work {
             None => turn(&mut slot.core, now, || now),
@@ -565,6 +566,7 @@ impl World {
         }
         open(&self.udp_outputs).check_all(now);
         self.check_progress();
+        self.check_move();
         self.check_recovery();
         if now < self.end {
             self.push(now + SECOND, Event::LookAround);

@@ -21,7 +21,7 @@ use tactus_ring::arena::View;
 
 use crate::disk::pages::DiskPages;
 use crate::disk::threads::DiskThreads;
-use crate::disk::uring::{DiskRing, Registration, RingFacts};
+use crate::disk::uring::{DiskRing, Registration, RingFacts, RingRenewer, Tender};
 use crate::disk::writes::{WriteOptions, WriteThreads};
 
 /// A disk port, by the best method that the kernel allows.
@@ -186,26 +186,17 @@ impl DiskDevice {
         reads + self.writes.as_ref().map_or(0, DiskWrites::in_flight)
     }
 
-    /// Lets another thread be the next user of the device; see [`DiskRing::renew`]. The threads
-    /// that fill blocks follow to the processor `cpu`.
-    ///
-    /// # Errors
-    /// As [`DiskRing::open`]; the device is then as before.
-    ///
-    /// # Panics
-    /// If transfers are in flight on a ring.
-    pub fn renew(&mut self, cpu: u32) -> io::Result<()> {
-        if let Some(DiskWrites::Ring(ring)) = &mut self.writes {
-            ring.renew()?;
-        }
-        match &mut self.reads {
-            Reads::Ring(ring) => ring.renew(),
-            Reads::Pages(pages) => {
-                pages.follow(cpu);
-                Ok(())
-            }
-            Reads::Threads { .. } => Ok(()),
-        }
+    /// The control side's end, by which the device may leave its thread.
+    pub fn renewer(&self) -> DeviceRenewer {
+        let reads = match &self.reads {
+            Reads::Ring(ring) => Some(ring.renewer()),
+            Reads::Pages(_) | Reads::Threads { .. } => None,
+        };
+        let writes = match &self.writes {
+            Some(DiskWrites::Ring(ring)) => Some(ring.renewer()),
+            Some(DiskWrites::Threads { .. }) | None => None,
+        };
+        DeviceRenewer(reads.into_iter().chain(writes).collect())
     }
 
     fn reads(&mut self) -> &mut dyn DiskPort {
@@ -262,6 +253,14 @@ impl DiskPort for DiskWrites {
     fn poll_synced(&mut self, now: MonoTime) -> Option<SyncResult> {
         self.port().poll_synced(now)
     }
+
+    fn may_leave(&mut self) -> bool {
+        self.port().may_leave()
+    }
+
+    fn leave(&mut self, cpu: u32) {
+        self.port().leave(cpu);
+    }
 }
 
 impl DiskPort for DiskDevice {
@@ -296,8 +295,51 @@ impl DiskPort for DiskDevice {
         self.writes.as_mut()?.poll_synced(now)
     }
 
-    fn renew(&mut self, cpu: u32) -> Result<(), i32> {
-        Self::renew(self, cpu).map_err(|refused| errno_of(&refused))
+    fn may_leave(&mut self) -> bool {
+        self.reads().may_leave() && self.writes.as_mut().is_none_or(DiskWrites::may_leave)
+    }
+
+    fn leave(&mut self, cpu: u32) {
+        self.reads().leave(cpu);
+        if let Some(writes) = &mut self.writes {
+            writes.leave(cpu);
+        }
+    }
+}
+
+/// Makes the rings with which a device leaves its thread. Clones share their state.
+#[derive(Clone, Default)]
+pub struct DeviceRenewer(Vec<RingRenewer>);
+
+impl DeviceRenewer {
+    /// The same of two devices that move together.
+    #[must_use]
+    pub fn with(mut self, other: &Self) -> Self {
+        self.0.extend_from_slice(&other.0);
+        self
+    }
+
+    /// Makes fresh rings, with which the device leaves its thread when it is next told to. `tender`
+    /// belongs to this thread, which must look at it from now on. False if what was begun before
+    /// the last leave is still under way: try again.
+    ///
+    /// # Errors
+    /// As [`open`]; the device then stays as it is.
+    pub fn prepare(&self, tender: &Tender) -> io::Result<bool> {
+        if !self.settle() {
+            return Ok(false);
+        }
+        let fresh = self.0.iter().map(RingRenewer::make).collect::<io::Result<Vec<_>>>()?;
+        for (ring, fresh) in self.0.iter().zip(fresh) {
+            ring.hand_in(fresh, tender);
+        }
+        Ok(true)
+    }
+
+    /// Closes the rings that the device has left. False if something of them is under way.
+    pub fn settle(&self) -> bool {
+        // Each is looked at.
+        self.0.iter().filter(|ring| !ring.settle()).count() == 0
     }
 }
 

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags};
 use rustix::io::Errno;
+use tactus_core::ports;
 use tactus_core::units::MonoTime;
 use tactus_ring::token::Token;
 
@@ -61,6 +62,12 @@ impl Waker {
                 Err(fault) => panic!("an eventfd always takes a count: {fault}"),
             }
         }
+    }
+}
+
+impl ports::Waker for Waker {
+    fn wake(&self) {
+        Self::wake(self);
     }
 }
 

@@ -12,7 +12,8 @@ use tactus_core::ports::{BlockRef, Direction, DiskPort, FileHandle, Transfer};
 use tactus_core::units::Bytes;
 use tactus_ring::arena::{HeapRegion, arena};
 use tactus_sys::clock;
-use tactus_sys::disk::uring::{DiskRing, Registration};
+use tactus_sys::disk::uring::Tender;
+use tactus_sys::disk::{self, DiskDevice, DiskFacts, DiskOptions};
 
 #[test]
 fn a_refused_registration_is_reported_and_reads_go_on() {
@@ -23,10 +24,17 @@ fn a_refused_registration_is_reported_and_reads_go_on() {
     setrlimit(Resource::Memlock, little).unwrap();
 
     let (mut keeper, view) = arena(Box::new(HeapRegion::new(4 << 20)), 1 << 20);
-    let mut ring = DiskRing::open(view.clone(), 4, Registration::Wanted).unwrap();
-    assert_eq!(ring.facts().registered, Err(libc::ENOMEM));
-    ring.renew().unwrap();
-    assert_eq!(ring.facts().registered, Err(libc::ENOMEM), "the reason is kept");
+    let options = DiskOptions { depth: 4, ..DiskOptions::default() };
+    let mut device = disk::open(view.clone(), options).unwrap();
+    let registered = |device: &DiskDevice| match device.facts() {
+        DiskFacts::Ring(facts) => facts.registered,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(registered(&device), Err(libc::ENOMEM));
+    assert!(device.renewer().prepare(&Tender::default()).unwrap());
+    assert!(device.may_leave());
+    device.leave(0);
+    assert_eq!(registered(&device), Err(libc::ENOMEM), "the reason is kept");
 
     let itself = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/lock_limit.rs");
     let open = std::fs::File::open(itself).unwrap();
@@ -42,10 +50,10 @@ fn a_refused_registration_is_reported_and_reads_go_on() {
         len: 8192,
         sum: None,
     };
-    ring.submit(clock::now(), transfer).unwrap();
+    device.submit(clock::now(), transfer).unwrap();
     let completion = loop {
-        ring.kick(clock::now());
-        if let Some(completion) = ring.poll_completion(clock::now()) {
+        device.kick(clock::now());
+        if let Some(completion) = device.poll_completion(clock::now()) {
             break completion;
         }
         std::thread::yield_now();

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tactus_core::ports;
 use tactus_core::units::{MonoTime, Nanos};
-use tactus_engine::cores::Host;
+use tactus_engine::cores::{Host, SHORT_SLEEP};
+use tactus_sys::disk::uring::Tender;
 use tactus_sys::waker::{Sleeper, Waker};
 use tactus_sys::{clock, thread};
 
@@ -48,11 +49,13 @@ impl Rights {
 pub(super) struct CoreHost {
     sleeper: Sleeper,
     stopping: Arc<AtomicBool>,
+    /// Rings of disk servers that have left for another core.
+    tender: Tender,
 }
 
 impl CoreHost {
-    pub(super) fn new(sleeper: Sleeper, stopping: Arc<AtomicBool>) -> Self {
-        Self { sleeper, stopping }
+    pub(super) fn new(sleeper: Sleeper, stopping: Arc<AtomicBool>, tender: Tender) -> Self {
+        Self { sleeper, stopping, tender }
     }
 }
 
@@ -62,9 +65,11 @@ impl Host for CoreHost {
     }
 
     fn sleep(&mut self, until: Option<MonoTime>) {
+        let has_rings = self.tender.tend();
         let now = clock::now();
-        let until = until.unwrap_or(now + IDLE_LOOK);
-        if until <= now {
+        let look = now + if has_rings { TEND } else { IDLE_LOOK };
+        let until = until.map_or(look, |until| if has_rings { until.min(look) } else { until });
+        if until <= now + SHORT_SLEEP {
             return;
         }
         self.sleeper.wait_until(Some(until));
@@ -85,6 +90,10 @@ impl ports::Waker for Wakers {
         }
     }
 }
+
+/// How often rings are tended that have left: a fourth of the time in which their server looks for
+/// completions.
+const TEND: Nanos = Nanos::from_micros(250);
 
 /// A waker wakes a core without work; this only limits the delay after a lost wake-up.
 const IDLE_LOOK: Nanos = Nanos::from_millis(200);

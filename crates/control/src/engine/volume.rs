@@ -20,7 +20,7 @@ use tactus_ring::arena::{self, HeapRegion};
 use tactus_sys::disk::pages::{DiskPages, FILES_PER_PLACE, FillerRights, PagesOptions};
 use tactus_sys::disk::uring::Registration;
 use tactus_sys::disk::writes::WriteOptions;
-use tactus_sys::disk::{self, DiskDevice, DiskFacts, DiskOptions, ReadMethod};
+use tactus_sys::disk::{self, DeviceRenewer, DiskDevice, DiskFacts, DiskOptions, ReadMethod};
 use tactus_sys::file;
 use tactus_sys::probe;
 use tactus_sys::region::{HugeRegion, Locking, Pages};
@@ -159,16 +159,20 @@ fn region(
 }
 
 /// Makes the disk server learn the model of the volume's disk. Without a file or memory for probes
-/// it learns from the reads of streams only.
+/// it learns from the reads of streams only. Returns the renewer of the probes' device, too.
 pub(super) fn with_learning(
     setup: VolumeSetup<DiskDevice>,
     volume: &VolumeFacts,
-) -> VolumeSetup<DiskDevice> {
+) -> (VolumeSetup<DiskDevice>, DeviceRenewer) {
     let VolumeFacts { ref path, model, .. } = *volume;
     let block = volume.limits.block;
+    let mut renewer = DeviceRenewer::default();
     let (probe, limits) = probe_file(volume)
         .and_then(|(file, len)| match ProbePort::open(file, model.depth, block) {
-            Ok(setup) => Some((setup, ProbeLimits { len, block: block.0 as u32 })),
+            Ok((setup, of_probes)) => {
+                renewer = of_probes;
+                Some((setup, ProbeLimits { len, block: block.0 as u32 }))
+            }
             Err(error) => {
                 tracing::warn!(volume = %path.display(), %error, "the disk is not probed");
                 None
@@ -181,7 +185,7 @@ pub(super) fn with_learning(
         is_direct: !volume.limits.sendfile,
         probe: limits,
     };
-    VolumeSetup { learning: Some(LearningSetup { rules, probe }), ..setup }
+    (VolumeSetup { learning: Some(LearningSetup { rules, probe }), ..setup }, renewer)
 }
 
 /// The file that probes of the volume's disk read, if it is to be probed.
@@ -197,7 +201,7 @@ struct ProbePort {
 }
 
 impl ProbePort {
-    fn open(file: File, depth: u32, block: Bytes) -> io::Result<ProbeSetup> {
+    fn open(file: File, depth: u32, block: Bytes) -> io::Result<(ProbeSetup, DeviceRenewer)> {
         let region = HeapRegion::new(depth as usize * block.0 as usize);
         let (keeper, view) = arena::arena(Box::new(region), block.0 as u32);
         let options = DiskOptions {
@@ -207,8 +211,9 @@ impl ProbePort {
             ..DiskOptions::default()
         };
         let device = disk::open(view, options)?;
-        let handle = FileHandle(file.as_raw_fd());
-        Ok(ProbeSetup { port: Box::new(Self { device, _file: file }), keeper, file: handle })
+        let (handle, renewer) = (FileHandle(file.as_raw_fd()), device.renewer());
+        let port = Box::new(Self { device, _file: file });
+        Ok((ProbeSetup { port, keeper, file: handle }, renewer))
     }
 }
 
@@ -233,8 +238,12 @@ impl DiskPort for ProbePort {
         None
     }
 
-    fn renew(&mut self, cpu: u32) -> Result<(), i32> {
-        DiskPort::renew(&mut self.device, cpu)
+    fn may_leave(&mut self) -> bool {
+        self.device.may_leave()
+    }
+
+    fn leave(&mut self, cpu: u32) {
+        self.device.leave(cpu);
     }
 }
 

@@ -87,8 +87,13 @@ impl Prober {
         any
     }
 
+    /// Whether the device may leave its thread.
+    pub(super) fn may_leave(&mut self) -> bool {
+        self.setup.port.may_leave()
+    }
+
     /// Lets another thread be the next user of the device.
-    pub(super) fn renew(&mut self, cpu: u32) -> Result<(), i32> {
-        self.setup.port.renew(cpu)
+    pub(super) fn leave(&mut self, cpu: u32) {
+        self.setup.port.leave(cpu);
     }
 }

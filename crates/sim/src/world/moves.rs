@@ -4,28 +4,38 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tactus_core::ports::Waker;
-use tactus_core::units::{MonoTime, Nanos};
-use tactus_engine::migration::{Migration, Passage};
+use tactus_core::units::{MonoTime, Nanos, SECOND};
+use tactus_engine::migration::{Migration, MigrationWakers};
 use tactus_engine::name::{Job, ServerName};
 
-use super::World;
 use super::schedule::Event;
+use super::{World, paused_by};
+use crate::device::open;
+use crate::verdict::{Invariant, require};
 
 /// A migration under way.
 pub(super) struct Move {
     migration: Arc<Migration>,
     to: usize,
-    woken: Arc<AtomicBool>,
+    /// The cores that are to be woken, the old one first.
+    woken: [(usize, Arc<AtomicBool>); 2],
     begun: MonoTime,
 }
 
-/// Wakes the core that a server moves to.
+/// Wakes a core after the turn.
 struct Wake(Arc<AtomicBool>);
 
 impl Waker for Wake {
     fn wake(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
+}
+
+/// The control side looks after each turn.
+struct Silent;
+
+impl Waker for Silent {
+    fn wake(&self) {}
 }
 
 impl World {
@@ -50,29 +60,27 @@ impl World {
 
     /// Sends a server to another core, while no other is on its way.
     pub(super) fn begin_move(&mut self, name: ServerName, from: usize, to: usize) {
-        let passage = match name.job {
-            Job::Disk => Passage::ByControl,
-            _ => Passage::Direct,
+        let woken = [from, to].map(|core| (core, Arc::new(AtomicBool::new(false))));
+        let wake = |core: &(usize, Arc<AtomicBool>)| Box::new(Wake(Arc::clone(&core.1)));
+        let wakers = MigrationWakers {
+            from: wake(&woken[0]),
+            to: wake(&woken[1]),
+            control: Box::new(Silent),
         };
-        let mailbox = self.cores[to].core.mailbox();
-        let woken = Arc::new(AtomicBool::new(false));
-        let waker = Box::new(Wake(Arc::clone(&woken)));
-        let migration = Migration::new(name, (mailbox, to as u32), passage, waker);
-        migration.begin(&self.cores[from].core.mailbox());
-        self.ring_core(from);
+        let migration = Migration::new(name, to as u32, wakers);
+        let mailboxes = [from, to].map(|core| self.cores[core].core.mailbox());
+        migration.begin(&mailboxes[0], &mailboxes[1]);
         self.moving = Some(Move { migration, to, woken, begun: self.now });
+        self.follow_move();
     }
 
     /// What the control side does for a migration, after each turn of a core.
     pub(super) fn follow_move(&mut self) {
-        let Some(Move { migration, to, woken, .. }) = &self.moving else { return };
-        if let Some(mut server) = migration.take() {
-            server.resume(*to as u32).expect("simulated ports follow");
-            migration.go_on(server, None);
-        }
-        if woken.swap(false, Ordering::Relaxed) {
-            let to = *to;
-            self.ring_core(to);
+        let Some(Move { woken, .. }) = &self.moving else { return };
+        let is_woken = |flag: &AtomicBool| flag.swap(false, Ordering::Relaxed);
+        let cores = [0, 1].map(|at| is_woken(&woken[at].1).then_some(woken[at].0));
+        for core in cores.into_iter().flatten() {
+            self.ring_core(core);
         }
         let Some(Move { migration, to, .. }) = &self.moving else { return };
         if migration.is_left_alone() {
@@ -89,6 +97,25 @@ impl World {
             }
             self.tally.moves += 1;
             self.moving = None;
+        }
+    }
+
+    /// Checks that a server that is to move has moved after a second in which the machine was not
+    /// paused.
+    pub(super) fn check_move(&self) {
+        let Some(moving) = &self.moving else { return };
+        let paused = paused_by(&self.swarm.pauses, self.now).0
+            - paused_by(&self.swarm.pauses, moving.begun).0;
+        let awake = self.now.since(moving.begun).0.saturating_sub(paused);
+        require(awake <= SECOND.0, Invariant::Progress, || {
+            format!("{} has not moved after {:?}", moving.migration.name(), Nanos(awake))
+        });
+    }
+
+    /// Tells the devices which core takes a turn.
+    pub(super) fn note_turning(&self, at: usize) {
+        for device in &self.devices {
+            open(device).turning = at as u32;
         }
     }
 

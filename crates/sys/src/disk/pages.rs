@@ -124,13 +124,6 @@ impl DiskPages {
     pub fn in_flight(&self) -> u32 {
         self.in_flight
     }
-
-    /// Has the threads run on the processor `cpu` from their next block on, if they keep to one.
-    pub fn follow(&self, cpu: u32) {
-        if self.core.load(Ordering::Relaxed) != ANY_CORE {
-            self.core.store(cpu, Ordering::Relaxed);
-        }
-    }
 }
 
 impl DiskPort for DiskPages {
@@ -190,6 +183,13 @@ impl DiskPort for DiskPages {
 
     fn poll_synced(&mut self, _now: MonoTime) -> Option<SyncResult> {
         None
+    }
+
+    /// The threads run on the processor `cpu` from their next block on, if they keep to one.
+    fn leave(&mut self, cpu: u32) {
+        if self.core.load(Ordering::Relaxed) != ANY_CORE {
+            self.core.store(cpu, Ordering::Relaxed);
+        }
     }
 }
 

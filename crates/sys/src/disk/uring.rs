@@ -24,10 +24,12 @@
 //! **Threads.** The ring is made disabled on any thread, with all its memory; the first thread that
 //! kicks it enables it and becomes its only issuer (`SINGLE_ISSUER`), so that completions are
 //! worked off when that thread looks (`DEFER_TASKRUN`) and at no other time. To move the port to
-//! another thread: stop submitting, poll until [`DiskRing::in_flight`] is zero,
-//! [`DiskRing::renew`], move. No transfer is lost and nobody waits. A kick from a thread that is
-//! not the issuer stops the program.
+//! another thread, the control side makes the next ring ([`RingRenewer`]), and the thread calls
+//! `leave`: the port continues with the next ring on the next thread at once, while the old thread
+//! tends the old ring ([`Tender`]) until all that was under way has come. A kick from a thread that
+//! is not the issuer stops the program.
 
+use std::cell::Cell;
 use std::io;
 use std::time::{Duration, Instant};
 
@@ -44,15 +46,14 @@ use crate::disk::writes::WriteOptions;
 
 /// The disk port on io_uring.
 pub struct DiskRing {
-    ring: IoUring,
+    ring: Ring,
+    exchange: Exchange,
+    renewer: RingRenewer,
     view: View,
     /// Flushes at a time, and where they run; `None` when it reads.
     writes: Option<Writes>,
     facts: RingFacts,
-    /// No thread has kicked it yet.
-    disabled: bool,
-    /// Bytes in a registered buffer; `None` when registration was refused.
-    chunk: Option<usize>,
+    /// What is under way, on this ring or on the one before.
     table: Table,
     /// Submitted and not yet polled.
     transfers: u32,
@@ -138,22 +139,24 @@ impl DiskRing {
         if depth == 0 || depth > DEPTH_MAX || syncs > DEPTH_MAX {
             return Err(io::Error::from_raw_os_error(libc::EINVAL));
         }
-        let (ring, deferred) = set_up(depth + syncs)?;
-        let restricted = restrict(&ring, writes.is_some()).is_ok();
-        let registered = match registration {
-            Registration::Wanted => register(&ring, &view),
-            Registration::NotWanted => Err(io::Error::from_raw_os_error(libc::ENOTSUP)),
-        };
-        let chunk = registered.as_ref().ok().copied();
-        let registered = registered.map(|_| ()).map_err(|refused| errno_of(&refused));
+        let recipe = Recipe { view, depth: depth + syncs, writes, registration };
+        let ring = recipe.make()?;
+        let Ring { deferred, registered, restricted, .. } = ring;
         let facts = RingFacts { depth, deferred, registered, restricted };
+        // What was refused once is not tried again: the reason is kept.
+        let registration = match registered {
+            Ok(()) => registration,
+            Err(_) => Registration::NotWanted,
+        };
+        let (view, writes) = (recipe.view.clone(), recipe.writes.clone());
+        let (exchange, renewer) = exchange::exchange(Recipe { registration, ..recipe }, &ring);
         Ok(Self {
             ring,
+            exchange,
+            renewer,
             view,
             writes,
             facts,
-            disabled: true,
-            chunk,
             table: Table::new(depth + syncs),
             transfers: 0,
             syncs: 0,
@@ -172,27 +175,9 @@ impl DiskRing {
         self.transfers + self.syncs
     }
 
-    /// Makes the ring anew, so that the next thread that kicks it becomes its issuer. Allocates:
-    /// call it between two servers' lives, not between two turns.
-    ///
-    /// # Errors
-    /// As [`DiskRing::open`]; the ring is then as before.
-    ///
-    /// # Panics
-    /// When transfers are in flight: they would be lost.
-    pub fn renew(&mut self) -> io::Result<()> {
-        assert_eq!(self.in_flight(), 0, "a ring with transfers in flight stays where it is");
-        let wanted = match self.facts.registered {
-            Ok(()) => Registration::Wanted,
-            Err(_) => Registration::NotWanted,
-        };
-        let (view, depth, writes) = (self.view.clone(), self.facts.depth, self.writes.clone());
-        let mut fresh = Self::open_as(view, depth, writes, wanted)?;
-        if wanted == Registration::NotWanted {
-            fresh.facts.registered = self.facts.registered;
-        }
-        *self = fresh;
-        Ok(())
+    /// The control side's end: makes the ring for the next thread.
+    pub fn renewer(&self) -> RingRenewer {
+        self.renewer.clone()
     }
 
     /// Puts the next request of a transfer or a flush into the submission queue.
@@ -211,7 +196,7 @@ impl DiskRing {
                 // block.
                 let target = unsafe { moving.target.add(from as usize) }.as_ptr();
                 let file = types::Fd(moving.progress.transfer.file.0);
-                let buffer = self.chunk.map(|chunk| {
+                let buffer = self.ring.chunk.map(|chunk| {
                     let from_base = target as usize - self.view.region().0.as_ptr() as usize;
                     u16::try_from(from_base / chunk).expect("checked by `register`")
                 });
@@ -243,19 +228,19 @@ impl DiskRing {
         // SAFETY: a transfer's target lies in the arena, which `self.view` keeps alive, and its
         // block stays InKernel until `landed`; flushes and cancels have no memory. `drop` waits for
         // all.
-        let pushed = unsafe { self.ring.submission().push(entry) };
+        let pushed = unsafe { self.ring.uring.submission().push(entry) };
         pushed.expect("the queue has a place for all that is in flight, and then for a cancel");
     }
 
     /// Gives the queue to the kernel and lets it work off completions.
     fn enter(&mut self) {
         self.enable();
-        match self.ring.submit() {
+        match self.ring.uring.submit() {
             Ok(_) => (),
             Err(refused) => match errno_of(&refused) {
                 // Interrupted, or short of memory for now: what is left goes with the next kick.
                 libc::EINTR | libc::EAGAIN | libc::EBUSY => (),
-                libc::EEXIST => panic!("a ring is kicked by one thread only: renew it first"),
+                libc::EEXIST => panic!("a ring is kicked by one thread only: leave it first"),
                 errno => panic!("the ring is set up and its entries are valid: errno {errno}"),
             },
         }
@@ -263,10 +248,10 @@ impl DiskRing {
 
     /// Makes the calling thread the issuer, once.
     fn enable(&mut self) {
-        if self.disabled {
-            let enabled = self.ring.submitter().register_enable_rings();
+        if self.ring.disabled {
+            let enabled = self.ring.uring.submitter().register_enable_rings();
             enabled.expect("a ring that was made disabled can be enabled");
-            self.disabled = false;
+            self.ring.disabled = false;
             if let Some(writes) = &self.writes {
                 let most = self.facts.depth + writes.syncs;
                 // Where it is refused they run on this core, after this thread: slower, not wrong.
@@ -277,9 +262,7 @@ impl DiskRing {
 
     /// The next completion that the kernel has posted, if it is not a cancel's.
     fn next_posted(&mut self) -> Option<(u64, i32)> {
-        let mut posted = self.ring.completion();
-        let entry = posted.find(|entry| entry.user_data() != CANCEL)?;
-        Some((entry.user_data(), entry.result()))
+        self.exchange.next_posted().or_else(|| self.ring.next_posted())
     }
 
     /// Ends what a tag names: a block may leave the kernel, the place is free.
@@ -299,10 +282,10 @@ impl DiskRing {
         let mut looked = false;
         while !enough(self) && self.table.in_flight() > 0 {
             let Some((tag, result)) = self.next_posted() else {
-                let waiting = self.ring.submission();
+                let waiting = self.ring.uring.submission();
                 let worth_it = !waiting.is_empty() || waiting.taskrun() || waiting.cq_overflow();
                 drop(waiting);
-                if looked || self.disabled || !worth_it {
+                if looked || self.ring.disabled || !worth_it {
                     return;
                 }
                 looked = true;
@@ -351,7 +334,7 @@ impl DiskPort for DiskRing {
     }
 
     fn kick(&mut self, _now: MonoTime) {
-        if !self.ring.submission().is_empty() {
+        if !self.ring.uring.submission().is_empty() {
             self.enter();
         }
     }
@@ -383,6 +366,21 @@ impl DiskPort for DiskRing {
         self.syncs -= 1;
         Some(synced)
     }
+
+    fn may_leave(&mut self) -> bool {
+        // What the kernel was short of memory for is still in the queue.
+        if self.exchange.is_ready() && !self.ring.uring.submission().is_empty() {
+            self.enter();
+        }
+        self.exchange.is_ready() && self.ring.uring.submission().is_empty()
+    }
+
+    fn leave(&mut self, _cpu: u32) {
+        self.exchange.leave(&mut self.ring, self.table.in_flight());
+        if self.facts.registered.is_ok() {
+            self.facts.registered = self.ring.registered;
+        }
+    }
 }
 
 impl Drop for DiskRing {
@@ -399,7 +397,17 @@ impl DiskRing {
     /// Cancels everything and waits for every completion. False when that cannot be done: the
     /// device hangs, or this is not the issuer's thread.
     fn settle(&mut self, deadline: Instant) -> bool {
-        if self.disabled {
+        // Its thread tends the old ring, or has ended: then the kernel posts all that was left.
+        while self.exchange.has_old() {
+            match self.exchange.next_posted() {
+                Some((tag, _)) => {
+                    self.land(tag);
+                }
+                None if Instant::now() >= deadline => return false,
+                None => std::thread::sleep(Duration::from_millis(1)),
+            }
+        }
+        if self.ring.disabled {
             // The kernel was never told of any.
             while let Some(tag) = self.table.any() {
                 self.land(tag);
@@ -410,7 +418,7 @@ impl DiskRing {
         // well.
         let mut cancelled = false;
         while self.table.in_flight() > 0 {
-            if !cancelled && self.ring.submission().is_empty() {
+            if !cancelled && self.ring.uring.submission().is_empty() {
                 let all = types::CancelBuilder::any().all();
                 self.push_entry(&opcode::AsyncCancel2::new(all).build().user_data(CANCEL));
                 cancelled = true;
@@ -430,10 +438,10 @@ impl DiskRing {
     fn wait_briefly(&self) -> bool {
         let span = types::Timespec::new().nsec(20_000_000);
         let wait = types::SubmitArgs::new().timespec(&span);
-        let entered = match self.ring.params().is_feature_ext_arg() {
-            true => self.ring.submitter().submit_with_args(1, &wait),
+        let entered = match self.ring.uring.params().is_feature_ext_arg() {
+            true => self.ring.uring.submitter().submit_with_args(1, &wait),
             // Before Linux 5.11: no time limit.
-            false => self.ring.submit_and_wait(1),
+            false => self.ring.uring.submit_and_wait(1),
         };
         match entered {
             Ok(_) => true,
@@ -497,6 +505,14 @@ fn restrict(ring: &IoUring, writes: bool) -> io::Result<()> {
 /// as may wait at once (by default four for each core: flushes would keep transfers waiting). They
 /// are ordinary threads, and without this run on the caller's core. Linux 5.15.
 fn place_kernel_threads(cores: &[u32], most: u32) -> io::Result<()> {
+    thread_local! {
+        /// As many as this thread may have. A ring takes tens of microseconds to make, and a port
+        /// that comes back to its thread finds this done.
+        static PLACED: Cell<u32> = const { Cell::new(0) };
+    }
+    if PLACED.get() >= most {
+        return Ok(());
+    }
     // The setting is the thread's, whichever ring it is made through; ours allow no settings.
     let any = IoUring::new(1)?;
     // SAFETY: a set of cores is bits, of which none are set.
@@ -507,7 +523,11 @@ fn place_kernel_threads(cores: &[u32], most: u32) -> io::Result<()> {
     }
     // Zero: those for sockets and pipes stay as they are.
     any.submitter().register_iowq_max_workers(&mut [most, 0])?;
-    if cores.is_empty() { Ok(()) } else { any.submitter().register_iowq_aff(&set) }
+    if !cores.is_empty() {
+        any.submitter().register_iowq_aff(&set)?;
+    }
+    PLACED.set(most);
+    Ok(())
 }
 
 /// Registers the arena in chunks of whole blocks, so that no block lies in two. Returns their size.
@@ -540,5 +560,9 @@ fn errno_of(error: &io::Error) -> i32 {
     error.raw_os_error().unwrap_or(libc::EIO)
 }
 
+mod exchange;
 mod table;
+use exchange::{Exchange, Recipe, Ring};
 use table::{InFlightOperation, InFlightTransfer, Table};
+
+pub use exchange::{RingRenewer, Tender};

@@ -1,5 +1,6 @@
 //! What both ports promise, one by one.
 
+use std::io::Write;
 use std::os::fd::AsRawFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
@@ -7,10 +8,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tactus_core::ports::{Completion, DiskFault, DiskPort, FileHandle};
+use tactus_core::units::SECOND;
 use tactus_ring::arena::{HeapRegion, Region, arena};
 use tactus_sys::clock;
-use tactus_sys::disk::DiskFacts;
-use tactus_sys::disk::uring::{DiskRing, Registration};
+use tactus_sys::disk::uring::{DiskRing, Registration, Tender};
+use tactus_sys::disk::{DiskFacts, ReadMethod};
 
 use crate::fixture::{BLOCK, Fixture, METHODS, block_of, next, transfer};
 
@@ -120,26 +122,91 @@ fn transfers_that_were_never_kicked_come_back_when_the_port_is_dropped() {
 }
 
 #[test]
-fn an_idle_port_moves_to_another_thread_once_it_is_renewed() {
-    let mut fixture = Fixture::new(2, 1 << 20);
+fn a_port_moves_from_thread_to_thread_with_what_is_under_way() {
+    let mut fixture = Fixture::new(8, 1 << 20);
     for method in METHODS {
-        let mut device = fixture.open(method, 2);
-        for turn in 0..3 {
-            let transfer = fixture.transfer(turn * 4096, 4096);
-            let completion = std::thread::scope(|scope| {
-                let device = &mut device;
-                let reading = scope.spawn(move || {
-                    device.submit(clock::now(), transfer).unwrap();
-                    next(device)
+        let mut device = fixture.open(method, 4);
+        let (renewer, before) = (device.renewer(), device.facts());
+        for turn in 0..4 {
+            let tender = Tender::default();
+            assert!(renewer.prepare(&tender).unwrap(), "the last move is settled");
+            let [first, second] = [0, 1].map(|at| fixture.transfer((turn + at) * 4096, 4096));
+            // Threads know each other's turns by messages only.
+            let (go, gone) = std::sync::mpsc::channel();
+            let ended = AtomicBool::new(false);
+            let (moved, done) = std::thread::scope(|scope| {
+                let (tender, ended) = (&tender, &ended);
+                scope.spawn(move || {
+                    device.submit(clock::now(), first).unwrap();
+                    device.kick(clock::now());
+                    assert!(device.may_leave());
+                    device.leave(0);
+                    go.send(device).unwrap();
+                    while !ended.load(Ordering::Relaxed) {
+                        tender.tend();
+                        std::thread::yield_now();
+                    }
                 });
-                reading.join().unwrap()
+                let mut device = gone.recv().unwrap();
+                device.submit(clock::now(), second).unwrap();
+                let done = [next(&mut device), next(&mut device)];
+                assert_eq!(device.in_flight(), 0);
+                ended.store(true, Ordering::Relaxed);
+                (device, done)
             });
-            fixture.check(completion);
-            let before = device.facts();
-            device.renew(0).unwrap();
+            device = moved;
+            done.into_iter().for_each(|completion| fixture.check(completion));
+            assert!(renewer.settle(), "nothing of the old ring is left");
+            assert!(!tender.tend(), "nothing is tended any more");
+            // An idle port leaves this thread for the next one's.
+            assert!(renewer.prepare(&tender).unwrap() && device.may_leave());
+            device.leave(0);
+            assert!(renewer.settle() && !tender.tend());
             assert_eq!(device.facts(), before);
         }
     }
+}
+
+#[test]
+fn what_a_port_has_left_behind_comes_when_its_thread_tends_it() {
+    let mut fixture = Fixture::new(2, 1 << 20);
+    let mut device = fixture.open((ReadMethod::Best, Registration::Wanted), 2);
+    if !matches!(device.facts(), DiskFacts::Ring(facts) if facts.deferred) {
+        println!("skipped: this kernel has no deferred completions");
+        return;
+    }
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    let (renewer, tender) = (device.renewer(), Tender::default());
+    assert!(renewer.prepare(&tender).unwrap());
+    let block = fixture.keeper.take().unwrap();
+    let slow = transfer(block, FileHandle(reader.as_raw_fd()), 0, 4096);
+    device.submit(clock::now(), slow).unwrap();
+    device.kick(clock::now());
+    assert!(device.may_leave());
+    device.leave(0);
+    let quick = fixture.transfer(4096, 4096);
+    let mut device = std::thread::scope(|scope| {
+        let reading = scope.spawn(|| {
+            let mut device = device;
+            device.submit(clock::now(), quick).unwrap();
+            fixture.check(next(&mut device));
+            device
+        });
+        reading.join().unwrap()
+    });
+    assert!(!renewer.settle() && !device.may_leave(), "the old ring has a read under way");
+    assert!(!renewer.prepare(&tender).unwrap(), "the next move waits for it");
+    writer.write_all(&[7; 4096]).unwrap();
+    let end = clock::now() + SECOND.times(10);
+    let come = loop {
+        assert!(tender.tend() && clock::now() < end);
+        if let Some(come) = device.poll_completion(clock::now()) {
+            break come;
+        }
+    };
+    assert_eq!(come, Completion { transfer: slow, result: Ok(4096) });
+    fixture.keeper.filled(block);
+    assert!(renewer.settle() && !tender.tend());
 }
 
 #[test]
