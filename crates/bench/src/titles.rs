@@ -111,6 +111,13 @@ impl Titles {
         format!("/{}/{NAME}", directory(number))
     }
 
+    /// Whether `bytes` are those of title `number` from `offset` on, a multiple of 4 KiB.
+    pub fn holds(number: usize, offset: u64, bytes: &[u8]) -> bool {
+        let blocks = (offset / BLOCK as u64..).zip(bytes.chunks(BLOCK));
+        let mut words = blocks.map(|(block, bytes)| (word(number, block), bytes));
+        words.all(|(word, bytes)| bytes.chunks(word.len()).all(|part| *part == word[..part.len()]))
+    }
+
     /// Drops all titles from the page cache, and checks that they are gone.
     pub fn chill(&self) -> Result<()> {
         let mut resident = Bytes::ZERO;
@@ -193,11 +200,15 @@ impl Piece {
         let piece = self.0.bytes();
         for (place, block) in piece.chunks_exact_mut(BLOCK).enumerate() {
             let block_number = at / BLOCK as u64 + place as u64;
-            let word = ((title as u64 + 1) << 40 | block_number).to_le_bytes();
-            block.as_chunks_mut().0.fill(word);
+            block.as_chunks_mut().0.fill(word(title, block_number));
         }
         piece
     }
+}
+
+/// The word that a block repeats.
+fn word(title: usize, block: u64) -> [u8; 8] {
+    ((title as u64 + 1) << 40 | block).to_le_bytes()
 }
 
 #[cfg(test)]
@@ -210,6 +221,8 @@ mod tests {
         let bytes = piece.fill(6, PIECE);
         assert_eq!(bytes.len(), PIECE as usize);
         assert_eq!(bytes[..8], (7_u64 << 40 | 256).to_le_bytes());
+        assert!(Titles::holds(6, PIECE, bytes) && Titles::holds(6, PIECE, &bytes[..13]));
+        assert!(!Titles::holds(5, PIECE, bytes) && !Titles::holds(6, PIECE + 4096, bytes));
         assert_eq!(bytes[BLOCK - 8..BLOCK], bytes[..8]);
         assert_eq!(bytes[BLOCK..BLOCK + 8], (7_u64 << 40 | 257).to_le_bytes());
     }

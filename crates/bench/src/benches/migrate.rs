@@ -1,7 +1,10 @@
 //! migrate: servers of the engine move between two cores under a full house.
 //!
 //! Promise: streams run before servers move and while they move, and both phases are judged alike.
-//! A move is counted when the server's answer says that it has arrived.
+//! Channels of RTP, uploads and local programs run beside them, and what they miss is counted. A
+//! move is counted when the server's answer says that it has arrived.
+
+mod company;
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -22,18 +25,20 @@ use crate::run::{Extra, Scene};
 use crate::spread::quantile;
 use crate::titles::Titles;
 use crate::{clock, interrupt, machine};
+use company::{Company, Findings};
 
 const RATE: BitRate = BitRate(8_800_000);
 const STREAMS: usize = 200;
 const TITLES: usize = 16;
+const TICK: Nanos = Nanos::from_micros(62_500);
 const BEFORE: Nanos = SECOND.times(10);
 const ROUNDS: usize = 3;
 /// Between two moves.
 const PAUSE: Nanos = Nanos::from_millis(5);
 /// The servers that move, all of them to one core and then to the other.
-const SERVERS: [&str; 5] = ["link", "disk.0", "block.0", "delivery", "packets"];
+const SERVERS: [&str; 6] = ["link", "disk.0", "block.0", "delivery", "packets", "file"];
 const PLACEMENT: &str = "[{ cpu = 0, servers = [\"disk.0\", \"block.0\", \"delivery\", \
-                         \"link\", \"packets\"] }, { cpu = 1, servers = [] }]";
+                         \"link\", \"packets\", \"file\"] }, { cpu = 1, servers = [] }]";
 
 /// Pauses of each server, in microseconds.
 type Pauses = BTreeMap<&'static str, Vec<f64>>;
@@ -47,24 +52,30 @@ pub(super) fn bench(fixture: &Fixture) -> Result<Report> {
     let titles = Titles::lay(&fixture.options.data.join("hot"), TITLES, size)?;
     report.settings.push(("disk".into(), machine::storage(titles.root())));
     let scene = Scene { length, server_cores: "0-1", ..fixture.scene(&titles, RATE, STREAMS) };
+    let company = Company::lay(fixture, &titles)?;
     let tuning = Tuning {
-        tick: Some(Nanos::from_micros(62_500)),
+        tick: Some(TICK),
         placement: Some(PLACEMENT.into()),
+        local: Some(company.socket()),
+        sections: company.channels(),
         ..Tuning::default()
     };
     let tactus = Tactus { label: "two cores".into(), tuning };
     report.settings.push((tactus.name(), tactus.settings(&scene.setting_with_uploads())?));
     let address = peers::address(scene.wire);
     let (mut calm, mut moved, mut pauses, mut underruns) = (vec![], vec![], Pauses::new(), 0);
+    let mut found = Findings::default();
     for round in 0..fixture.rounds(ROUNDS) {
         say(&format!("round {}: {BEFORE} of peace, then moves", round + 1));
-        let found = Mutex::new(Pauses::new());
+        let result = Mutex::new((Pauses::new(), Findings::default()));
         let moves = |from: MonoTime| {
+            let (begin, end) = (from + BEFORE, from + length);
+            let guests = company.come(Span { from, to: end })?;
             // Of this thread alone.
             scene.wire.move_to_receiver_side()?;
-            interrupt::sleep_until(from + BEFORE)?;
-            let all = move_until(from + length, address)?;
-            *found.lock().unwrap_or_else(PoisonError::into_inner) = all;
+            interrupt::sleep_until(begin)?;
+            let all = move_until(end, address)?;
+            *result.lock().unwrap_or_else(PoisonError::into_inner) = (all, guests.leave()?);
             Ok(())
         };
         let extra = Extra { beside: Some(&moves), uploads: true, ..Extra::default() };
@@ -74,20 +85,23 @@ pub(super) fn bench(fixture: &Fixture) -> Result<Report> {
         let gaps = if fixture.options.accept_noise { &[] } else { &outcome.gaps[..] };
         let judge = |from, to| phase::of(&outcome.traces, RATE, whole, Span { from, to }, gaps);
         let (before, during) = (judge(whole.from, border)?, judge(border, whole.to)?);
-        let found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let (spans, seen) = result.into_inner().unwrap_or_else(PoisonError::into_inner);
         if let Some(run) = report.runs.last_mut() {
             run["before"] = json!(before);
             run["during"] = json!(during);
-            run["moves"] = json!(found.values().map(Vec::len).sum::<usize>());
+            run["moves"] = json!(spans.values().map(Vec::len).sum::<usize>());
+            run["beside"] = json!(seen);
         }
-        for (server, spans) in found {
+        for (server, spans) in spans {
             pauses.entry(server).or_default().extend(spans);
         }
+        found = found.and(&seen);
         calm.push(before);
         moved.push(during);
         underruns += figures.underruns + figures.streams_failed as u64;
     }
-    summarise(&calm, &moved, &mut pauses, underruns, &mut report);
+    report.note(found.to_string());
+    summarise([&calm, &moved], &mut pauses, (underruns, found.missed()), &mut report);
     Ok(report)
 }
 
@@ -128,13 +142,12 @@ fn move_one(server: &str, core: u32, address: SocketAddrV4) -> Result<f64> {
 }
 
 fn summarise(
-    calm: &[Phase],
-    moved: &[Phase],
+    phases: [&[Phase]; 2],
     pauses: &mut Pauses,
-    underruns: u64,
+    (underruns, missed): (u64, u64),
     report: &mut Report,
 ) {
-    report.tables.push(phase::table("while servers move", [calm, moved]));
+    report.tables.push(phase::table("while servers move", phases));
     let head = ["server", "moves", "pause p50, us", "p99", "longest"];
     let mut table = Table::new("pauses", &head);
     let (mut all, mut count) = (vec![], 0);
@@ -157,8 +170,9 @@ fn summarise(
     };
     report.verdicts = vec![
         limit("pause p99, us", p99, 250.0, 100.0),
-        limit("longest pause, us (a tick)", longest, 62_500.0, 62_500.0),
+        limit("longest pause, us (a turn of the packet server)", longest, 1_000.0, 1_000.0),
         limit("underruns and failed streams", Some(underruns as f64), 0.0, 0.0),
+        limit("packets, requests and uploads lost or repeated", Some(missed as f64), 0.0, 0.0),
     ];
     report.note(format!("{count} moves"));
 }

@@ -53,6 +53,8 @@ pub struct Tuning {
     pub local: Option<PathBuf>,
     /// Leaves everything that may be left to the server's defaults, its placement too.
     pub defaults: bool,
+    /// Further sections of the configuration.
+    pub sections: String,
 }
 
 /// Tactus with one tuning.
@@ -189,6 +191,7 @@ impl Tactus {
         if let Some(local) = &tuning.local {
             text.push_str(&format!("\n[local]\npath = \"{}\"\n", local.display()));
         }
+        text.push_str(&tuning.sections);
         if setting.uploads {
             text.push_str(&format!(
                 "\n[upload]\nopen_per_principal_max = 10000\n\n\
