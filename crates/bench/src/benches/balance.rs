@@ -24,7 +24,7 @@ use crate::{clock, interrupt, machine};
 
 const RATE: BitRate = BitRate(8_800_000);
 /// At first, and again that come and go.
-const STREAMS: usize = 100;
+const STREAMS: usize = 200;
 const TITLES: usize = 16;
 const ROUNDS: usize = 3;
 /// Before the streams double.
@@ -35,9 +35,9 @@ const STEP: Nanos = Nanos::from_millis(200);
 const AFTER: Nanos = SECOND.times(15);
 /// Between two looks at the placement.
 const LOOK: Nanos = Nanos::from_millis(10);
-/// Of each core's time: with it, 100 streams are less than half of what a core may promise, and 200
-/// are more than four fifths.
-const CPU_BUDGET: u32 = 20;
+/// Of each core's time: with it, 200 streams of titles in memory are less than half of what a core
+/// may promise, and 400 are more than four fifths.
+const CPU_BUDGET: u32 = 15;
 const PLACEMENT: &str = "[{ cpu = 0, servers = [\"disk.0\", \"block.0\", \"delivery\", \
                          \"link\", \"link.1\", \"packets\"] }, { cpu = 1, servers = [] }]";
 

@@ -1,9 +1,10 @@
 //! The servers that send.
 //!
 //! Promise: each delivery is admitted on the core that sends it. Of several servers, the one on the
-//! core with the most free time sends a new delivery at a rate, and the one with the fewest
-//! deliveries without a rate sends a new one of these. So deliveries spread over the cores. Only a
-//! delivery of datagrams that follows another one is sent by the server of that one.
+//! core with the most free time, and with the fewest promises there, sends a new delivery at a
+//! rate, and the one with the fewest deliveries without a rate sends a new one of these. So
+//! deliveries spread over the cores. Only a delivery of datagrams that follows another one is sent
+//! by the server of that one.
 
 use std::cmp::Reverse;
 
@@ -58,8 +59,11 @@ impl Sender {
         let mut senders: Vec<_> = (0..).zip(self.numbers(numbers).iter().copied()).collect();
         senders.retain(|&(index, _)| only.is_none_or(|only| only == index));
         if cost.is_sent_at_rate() {
+            // Servers on one core share deliveries too, so that one of them can take its part to
+            // another core.
             let free = |server| ledger.free_time(ledger.core_of(server));
-            senders.sort_by_key(|&(_, server)| Reverse(free(server)));
+            senders
+                .sort_by_key(|&(_, server)| (Reverse(free(server)), ledger.promise_of(server).1));
         } else {
             senders.sort_by_key(|&(index, _)| without_rate[usize::from(index)]);
         }
