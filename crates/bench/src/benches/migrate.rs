@@ -1,8 +1,8 @@
 //! migrate: servers of the engine move between two cores under a full house.
 //!
 //! Promise: streams run before servers move and while they move, and both phases are judged alike.
-//! Channels of RTP, uploads and local programs run beside them, and what they miss is counted. A
-//! move is counted when the server's answer says that it has arrived.
+//! RTP channels, uploads and local programs run beside the streams; the bench counts their losses.
+//! A move counts when the server's answer says that it has arrived.
 
 mod company;
 

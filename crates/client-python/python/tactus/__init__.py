@@ -89,7 +89,7 @@ class Client(_native.Client):
         return MemoryWriter(self, path, replace=replace)
 
     def edit_in_memory(self, path: str) -> MemoryWriter:
-        """Begins to build the next version of a title: the memory begins with the bytes that it has now."""
+        """Begins the next version of a title; the memory starts with its present bytes."""
         return MemoryWriter(self, path, edit=True)
 
     def resume_in_memory(self, path: str, upload: str) -> MemoryWriter:

@@ -285,9 +285,9 @@ class Reserve:
 
     @property
     def block(self) -> int:
-        """Bytes of a block: a read that lies in one block may be submitted later than one that lies in two."""
+        """Length of a block in bytes. A read within one block needs less lead than one in two."""
     def ahead(self, offset: int, length: int) -> int:
-        """How far ahead of its moment a read has to be submitted, in nanoseconds; add a few milliseconds."""
+        """Least lead of a read before its moment, in nanoseconds; add a few milliseconds."""
 
 @final
 class Memory:

@@ -1,9 +1,9 @@
 //! What a server serves beside streams while its servers move: channels of RTP, uploads, and local
 //! programs that read.
 //!
-//! Promise: every packet is found by its sequence number, every upload is read back, and every
-//! answer of a read is compared and comes once. What is missing, repeated or different is counted,
-//! what a receiver's own socket dropped apart.
+//! Promise: sequence numbers identify RTP packets, uploads are read back, and the bytes of each
+//! local read are compared. Losses, repetitions and differences are counted. Packets that a
+//! receiver's own socket dropped are counted apart.
 
 use std::fmt;
 use std::fs;
@@ -77,7 +77,7 @@ impl Findings {
         }
     }
 
-    /// What was lost, repeated or different, by whatever the server did.
+    /// Losses, repetitions and differences that the server caused.
     pub(super) fn missed(&self) -> u64 {
         self.packets_lost.saturating_sub(self.packets_dropped)
             + self.packets_repeated
@@ -107,7 +107,7 @@ impl fmt::Display for Findings {
     }
 }
 
-/// Where the guests find what they want.
+/// The titles and the directory that the guests use.
 pub(super) struct Company<'a> {
     fixture: &'a Fixture,
     titles: &'a Titles,
@@ -185,7 +185,7 @@ pub(super) struct Guests {
 }
 
 impl Guests {
-    /// Lets them finish, while the server runs, and answers what they have seen.
+    /// Ends all guests while the server runs, and returns their findings.
     pub(super) fn leave(self) -> Result<Findings> {
         // Uploads end by themselves.
         let harvest = finish(self.uploading)?;

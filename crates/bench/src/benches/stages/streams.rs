@@ -1,9 +1,9 @@
 //! Streams into rings of programs: what a send and a byte cost the core that sends.
 //!
-//! Promise: the cost is that of the server's real-time threads alone, less what they cost without a
-//! stream. Two rates with one interval of sends make one equation each, of which both prices
-//! follow. Each program sleeps until its bytes come, so that each send rings, unless another one
-//! has rung just before.
+//! Promise: only the CPU time of the server's real-time threads counts. Their time without streams
+//! is subtracted. Runs at two rates with the same number of sends give two equations, which yield
+//! the price of a send and of a MiB. The programs sleep between sends, so nearly every send wakes
+//! one.
 
 use std::os::fd::AsFd;
 use std::path::Path;

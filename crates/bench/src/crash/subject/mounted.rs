@@ -1,7 +1,7 @@
 //! Titles that programs write as files, by a mount of the server (`tactus mount -o rw`).
 //!
 //! Promise: a flush, a close, a rename or a removal is an acknowledgement when its call returns.
-//! Recovery is the server's own start, which makes titles of what was flushed and never closed.
+//! Recovery is a start of the server. It makes titles of flushed files that were never closed.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -96,7 +96,7 @@ struct RestartedServer<'a> {
 
 impl RecoveredSubject for RestartedServer<'_> {
     fn look(&mut self, history: &History) -> Result<VolumeContents> {
-        // What was flushed gets its name in the background.
+        // The server gives flushed files their names in the background.
         let working = self.root.join(RESERVED).join("working");
         let deadline = clock::now() + TIDY_WITHIN;
         while !files(&working)?.is_empty() && clock::now() < deadline {
