@@ -5,7 +5,7 @@
 //! read-ahead of a run.
 
 use anyhow::Result;
-use tactus_core::units::{BitRate, Bytes, MIB, Nanos};
+use tactus_core::units::{BitRate, Bytes, MIB, Nanos, SECOND};
 
 use super::{Fixture, JudgedRun, say};
 use crate::machine;
@@ -50,6 +50,8 @@ const LOADS: [Load; 2] = [
 /// DF p99 of a claim, in milliseconds.
 const DF_MAX: [f64; 2] = [70.0, 135.0];
 const ROUNDS: usize = 3;
+/// The warm-up: some 25 s after its start a server has learned its disk by reads of its own.
+const WARM_UP: Nanos = SECOND.times(30);
 /// Where nginx is among the peers.
 const NGINX: usize = 4;
 /// So that memory does not decide.
@@ -66,10 +68,11 @@ pub(super) fn bench(fixture: &Fixture) -> Result<Report> {
     for load in LOADS.iter().filter(|load| wants(fixture, load)) {
         say(&format!("laying down the titles: {}", load.name));
         let folder = fixture.options.data.join(load.folder);
-        let titles = Titles::lay(&folder, load.titles, fixture.title_size(load.rate))?;
+        let size = Scene::title_size(load.rate, SECOND, WARM_UP, fixture.seconds(20));
+        let titles = Titles::lay(&folder, load.titles, size)?;
         report.settings.push(("disk".into(), machine::storage(titles.root())));
         let scene = fixture.scene(&titles, load.rate, load.streams);
-        let scene = Scene { cold: load.cold, server_cores: CORES, ..scene };
+        let scene = Scene { cold: load.cold, server_cores: CORES, warm_up: WARM_UP, ..scene };
         let judged = fixture.interleave(&peers(), &scene, fixture.rounds(ROUNDS), &mut report)?;
         summarise(load, &judged, &mut report);
     }
