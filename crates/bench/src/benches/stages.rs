@@ -97,7 +97,7 @@ pub(super) fn run(options: &Options) -> Result<()> {
     for round in 1..=options.rounds {
         say(&format!("timed requests, round {round} of {}", options.rounds));
         interrupt::check()?;
-        rounds.push(timed::measure(&served.socket, &served.title, &mut random)?);
+        rounds.push(timed::measure(&served.socket, &served.title, process, &mut random)?);
     }
     timed::summarise(&rounds, &mut report);
     let mut rounds = vec![];

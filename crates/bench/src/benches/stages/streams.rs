@@ -54,7 +54,7 @@ pub(super) fn measure(socket: &Path, file: &Path, server: u32) -> Result<Round> 
 }
 
 /// Run time of the server's real-time threads in a second of `work`.
-fn cost(server: u32, work: impl FnOnce()) -> Result<f64> {
+pub(super) fn cost(server: u32, work: impl FnOnce()) -> Result<f64> {
     let before = CpuSnapshot::take()?;
     work();
     let spent = CpuSnapshot::take()?.since(&before, server);

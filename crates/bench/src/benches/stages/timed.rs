@@ -1,12 +1,14 @@
 //! Requests with a moment: how much later than their moment they take effect, and are seen.
 
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
 use tactus_client::{Client, Nanos, ReadRequest, Title, now};
-use tactus_core::units::KIB;
+use tactus_core::units::{KIB, MIB};
 
+use super::streams::cost;
 use super::{SERVER_CORE, TITLE};
 use crate::hogs::Hogs;
 use crate::random::Random;
@@ -18,6 +20,12 @@ const REQUESTS: usize = 1000;
 /// How far ahead their moments are, in microseconds: the server sleeps meanwhile.
 const AHEAD: std::ops::Range<u64> = 1_000..4_000;
 const LEN: u64 = 4 * KIB;
+/// Lengths of reads that give the price of a request and of a MiB, and how far ahead their moments
+/// are: the time between two of them.
+const LENS: [u64; 2] = [4 * KIB, 256 * KIB];
+const INTERVAL: Nanos = Nanos::from_micros(2_000);
+/// Time of a run without requests.
+const IDLE: Duration = Duration::from_secs(2);
 
 /// How a run is made.
 #[derive(Clone, Copy)]
@@ -43,8 +51,17 @@ struct Run {
     seen: Vec<f64>,
 }
 
-/// One run of each way.
-pub(super) struct Round([Run; WAYS.len()]);
+/// One run of each way, and the prices.
+pub(super) struct Round {
+    runs: [Run; WAYS.len()],
+    prices: Prices,
+}
+
+/// Time of the server's real-time threads, in microseconds.
+struct Prices {
+    per_request: f64,
+    per_mib: f64,
+}
 
 /// One kind of error.
 type Kind = fn(&Run) -> &[f64];
@@ -52,16 +69,47 @@ type Kind = fn(&Run) -> &[f64];
 const KINDS: [(&str, Kind); 2] = [("effect", |run| &run.effect), ("seen", |run| &run.seen)];
 
 /// Reads 4 KiB of a title in memory again and again, each at a moment.
-pub(super) fn measure(socket: &Path, file: &Path, random: &mut Random) -> Result<Round> {
+pub(super) fn measure(
+    socket: &Path,
+    file: &Path,
+    server: u32,
+    random: &mut Random,
+) -> Result<Round> {
     let name = file.file_name().and_then(|name| name.to_str()).context("a name")?;
     let client = Client::connect(socket)?;
     let title = client.open(&format!("/{name}"))?;
     let map = title.map()?;
     let mut run = |way: TimedSetup| measure_way(&client, &title, way, random);
     let [asleep, awake, beside] = WAYS;
-    let round = Round([run(asleep)?, run(awake)?, run(beside)?]);
+    let runs = [run(asleep)?, run(awake)?, run(beside)?];
+    let prices = prices(&client, &title, server, random)?;
     drop(map);
-    Ok(round)
+    Ok(Round { runs, prices })
+}
+
+/// The time that requests take at each length, less that without requests.
+fn prices(client: &Client, title: &Title, server: u32, random: &mut Random) -> Result<Prices> {
+    let idle = cost(server, || std::thread::sleep(IDLE))?;
+    let mut costs = [0.0; LENS.len()];
+    for (us, len) in costs.iter_mut().zip(LENS) {
+        let (begun, mut done) = (Instant::now(), Ok(()));
+        let cost = cost(server, || done = read_at_moments(client, title, len, random))?;
+        done?;
+        *us = (cost - idle) * begun.elapsed().as_secs_f64() * 1e6 / REQUESTS as f64;
+    }
+    let per_mib = (costs[1] - costs[0]) / ((LENS[1] - LENS[0]) as f64 / MIB as f64);
+    Ok(Prices { per_request: costs[0] - LENS[0] as f64 / MIB as f64 * per_mib, per_mib })
+}
+
+fn read_at_moments(client: &Client, title: &Title, len: u64, random: &mut Random) -> Result<()> {
+    for _ in 0..REQUESTS {
+        let first = random.next() % (TITLE / len) * len;
+        let buffer = client.buffer(len as usize)?;
+        client.submit(ReadRequest::new(title, first, buffer).at(now() + INTERVAL))?;
+        let done = client.wait(None)?.context("one request is under way")?;
+        ensure!(done.bytes()?.len() as u64 == len, "it is not as requested");
+    }
+    Ok(())
 }
 
 fn measure_way(
@@ -101,7 +149,7 @@ pub(super) fn summarise(rounds: &[Round], report: &mut Report) {
         [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999), ("highest", 1.0)];
     let at = |values: &[f64], q| quantile(&mut values.to_vec(), q).unwrap_or(f64::NAN);
     let each = |way: usize, of: Kind, q| -> Vec<f64> {
-        rounds.iter().map(|round| at(of(&round.0[way]), q)).collect()
+        rounds.iter().map(|round| at(of(&round.runs[way]), q)).collect()
     };
     let head = ["", "p50", "p99", "p99.9", "highest"];
     let mut table = Table::new("later than the moment of a request, us", &head);
@@ -115,6 +163,13 @@ pub(super) fn summarise(rounds: &[Round], report: &mut Report) {
         }
     }
     report.tables.push(table);
+    let requests: Vec<f64> = rounds.iter().map(|round| round.prices.per_request).collect();
+    let bytes: Vec<f64> = rounds.iter().map(|round| round.prices.per_mib).collect();
+    let head = ["time of the server's core, us", "each request", "each MiB"];
+    let mut table = Table::new("a read at a moment", &head);
+    table.row(vec!["2 ms ahead, program asleep".to_owned(), spread(&requests), spread(&bytes)]);
+    report.tables.push(table);
+    report.runs.push(json!({ "way": "timed", "request_us": requests, "mib_us": bytes }));
     let effect = |way| each(way, KINDS[0].1, 0.99);
     let (figure, goals) = ("timed requests: error p99 of the effect", (200.0, 50.0));
     let beside = format!("{figure} beside a hog, us");
