@@ -105,15 +105,25 @@ pub struct RateClass {
 /// Longest burst of a player's whole buffer. Access points are seldom further apart: the encoder
 /// x264 makes one at least each 250 video frames.
 const WHOLE_BURST_MAX: Nanos = Nanos(10 * SECOND.0);
+/// What VLC fills by default behind the target of a seek, before it shows a picture.
+const SEEK_RESERVE: Nanos = SECOND;
 
 impl Rate {
-    /// The limits while memory is spare, for a seek and for the beginning of a title of a variable
-    /// rate: at once comes what a player may hold. The target of a seek lies behind an access
-    /// point, and most players decode from there and then fill a reserve. At a variable rate, a
-    /// player that begins with less than it may hold relies on what comes meanwhile. `None` if that
-    /// is no more than the start burst, or if nothing comes at once.
+    /// The limits while memory is spare, for the beginning of a title of a variable rate: at once
+    /// comes what a player may hold. A player that begins with less relies on what comes
+    /// meanwhile. `None` if that is no more than the start burst, or if nothing comes at once.
     pub fn of_whole_buffer(&self) -> Option<Self> {
-        let start_burst = self.player_buffer.min(WHOLE_BURST_MAX);
+        self.with_burst(self.player_buffer)
+    }
+
+    /// The same for a seek. Its target lies behind an access point, and most players decode from
+    /// there and then fill a reserve.
+    pub fn of_seek(&self) -> Option<Self> {
+        self.with_burst(self.player_buffer + SEEK_RESERVE)
+    }
+
+    fn with_burst(&self, start_burst: Nanos) -> Option<Self> {
+        let start_burst = start_burst.min(WHOLE_BURST_MAX);
         let is_more = (Nanos(1)..start_burst).contains(&self.title.start_burst);
         is_more.then(|| Self { title: RateClass { start_burst, ..self.title }, ..self.clone() })
     }
@@ -402,19 +412,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn r05_a_seek_has_what_a_player_holds_unless_no_burst_is_configured() {
+    fn r05_a_seek_has_what_a_player_holds_and_a_reserve_unless_no_burst_is_configured() {
         let of = |start_burst, player_buffer| {
             let mut rate = Rate { player_buffer, ..Rate::default() };
             rate.title.start_burst = start_burst;
-            let whole = rate.of_whole_buffer()?;
-            Some((whole.title.start_burst, whole.title.tick == rate.title.tick))
+            let burst = |whole: Option<Rate>| {
+                let whole = whole?;
+                assert_eq!(whole.title.tick, rate.title.tick);
+                Some(whole.title.start_burst.0 / SECOND.0)
+            };
+            (burst(rate.of_whole_buffer()), burst(rate.of_seek()))
         };
-        let [one, two] = [SECOND, SECOND.times(2)];
-        assert_eq!(of(one, two), Some((two, true)));
-        assert_eq!(of(two, two), None);
-        assert_eq!(of(two, one), None);
-        assert_eq!(of(one, SECOND.times(600)), Some((SECOND.times(10), true)));
-        assert_eq!(of(Nanos(0), two), None);
+        let [one, two, ten] = [1, 2, 10].map(|span| SECOND.times(span));
+        assert_eq!(of(one, two), (Some(2), Some(3)));
+        assert_eq!(of(two, two), (None, Some(3)));
+        assert_eq!(of(two, one), (None, None));
+        assert_eq!(of(one, ten), (Some(10), Some(10)));
+        assert_eq!(of(one, SECOND.times(600)), (Some(10), Some(10)));
+        assert_eq!(of(Nanos(0), two), (None, None));
     }
 
     #[test]

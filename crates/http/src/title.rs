@@ -140,11 +140,15 @@ pub(super) async fn answer(
         (Some(segment), ..) => (segment.paces(&store.rates), None),
         (None, Some(media), [(_, part)]) => {
             let plays = is_part || plays_range != Some(false);
-            let whole = plays.then(|| store.rates.of_whole_buffer()).flatten().and_then(|limits| {
+            let at_once = match is_seek {
+                true => store.rates.of_seek(),
+                false => store.rates.of_whole_buffer(),
+            };
+            let at_once = at_once.filter(|_| plays).and_then(|limits| {
                 let pace = rate::pace(requested, own, &limits).ok()?;
                 Some((pace, limits))
             });
-            let paces = whole.into_iter().chain([(pace, store.rates.clone())]).collect();
+            let paces = at_once.into_iter().chain([(pace, store.rates.clone())]).collect();
             let followed =
                 follow_content(&store.catalogue, &title, path, &media, part.clone(), paces).await;
             let (mut planned, exactness) = followed;
