@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 /// A file system on a loop device, gone when dropped.
 pub struct SmallDisk(PathBuf);
@@ -33,9 +34,17 @@ impl SmallDisk {
 impl Drop for SmallDisk {
     fn drop(&mut self) {
         let path = self.0.to_str().expect("it was mounted by this name");
-        assert!(run("umount", &[path]).is_some(), "still in use");
+        // A process that was killed gives the files of its io_uring back a moment after its end.
+        let until = Instant::now() + RELEASE;
+        while run("umount", &[path]).is_none() {
+            assert!(Instant::now() < until, "still in use");
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
 }
+
+/// Longer than the kernel takes to release the files of a process that has ended.
+const RELEASE: Duration = Duration::from_secs(30);
 
 fn run(program: &str, arguments: &[&str]) -> Option<()> {
     let done = Command::new(program).args(arguments).output().ok()?;
