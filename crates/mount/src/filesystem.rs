@@ -24,11 +24,12 @@ use rustix::fs::{FileType, OFlags};
 use tactus_client::Stat;
 
 use crate::attributes::{BLOCK, attributes, nameless};
-use crate::library::{DOTS, Handle, LibraryFilesystem, NAME_MAX, Result, lock};
-use crate::open_file::{Content, OpenFile, ServedTitle};
+use crate::library::{DOTS, Handle, LibraryFilesystem, NAME_MAX, PacedReads, Result, lock};
+use crate::open_file::{Content, OpenFile};
 use crate::pace::Pace;
 use crate::priority::hurry;
 use crate::processes::Processes;
+use crate::read_ahead::{PartSource, ReadAhead};
 use crate::work;
 
 impl Filesystem for LibraryFilesystem {
@@ -91,29 +92,30 @@ impl Filesystem for LibraryFilesystem {
             Err(errno) => return reply.error(errno),
         };
         let served = open.title();
-        let pace = self.pacer.as_ref().and(served.as_ref()).and_then(|served| {
-            let pace = Pace::new(served.title.rate()?, Instant::now())?;
-            Some(Arc::new(Mutex::new(pace)))
+        let paced = self.pacer.as_ref().and(served.as_ref()).and_then(|served| {
+            let rate = served.title.rate()?;
+            let pace = Mutex::new(Pace::new(rate, Instant::now())?);
+            Some(PacedReads { pace, ahead: ReadAhead::new(rate, &self.read_ahead) })
         });
         let (requested, mut flags) = (flags, FopenFlags::empty());
         if !writes {
             flags |= FopenFlags::FOPEN_NOFLUSH;
         }
-        if pace.is_some() {
+        if paced.is_some() {
             // Each read comes as the program makes it, and nothing is read ahead.
             flags |= FopenFlags::FOPEN_DIRECT_IO;
         }
         if open.backing().is_none() {
             flags |= written_directly(requested);
         }
-        if pace.is_none()
+        if paced.is_none()
             && let Some(served) = &served
             && self.nodes.keeps_pages(node.0, served.title.stat().version)
         {
             flags |= FopenFlags::FOPEN_KEEP_CACHE;
         }
         let writer = writes.then(|| request.pid());
-        let handle = self.enter_handle(Arc::clone(&open), pace, writer);
+        let handle = self.enter_handle(Arc::clone(&open), paced, writer);
         match open.backing() {
             Some(backing) => reply.opened_passthrough(handle, flags, backing),
             None => reply.opened(handle, flags),
@@ -132,36 +134,34 @@ impl Filesystem for LibraryFilesystem {
         reply: ReplyData,
     ) {
         let Some(handle) = self.open_handle(handle) else { return reply.error(Errno::EBADF) };
-        let Handle { open, pace, .. } = &*handle;
+        let Handle { open, paced, .. } = &*handle;
         let written = match open.content() {
-            Some(Content::Work(work)) => Some(Arc::clone(&work.read)),
-            Some(Content::Written(file)) => Some(file),
+            Some(Content::Work(work)) => Some(work.read_at(offset, size as usize)),
+            Some(Content::Written(file)) => Some(work::read_at(&file, offset, size as usize)),
             Some(Content::Failed(errno)) => return reply.error(errno),
             Some(Content::Title(_)) | None => None,
         };
-        if let Some(file) = written {
-            return match work::read_at(&file, offset, size as usize) {
-                Ok(bytes) => reply.data(&bytes),
-                Err(error) => reply.error(error.into()),
-            };
+        match written {
+            Some(Ok(bytes)) => return reply.data(&bytes),
+            Some(Err(error)) => return reply.error(error.into()),
+            None => {}
         }
-        let ServedTitle { title, reader } =
-            match self.served(node.0, open, offset.saturating_add(size.into())) {
-                Ok(served) => served,
-                Err(errno) => return reply.error(errno),
-            };
-        let len = title.len().saturating_sub(offset).min(size.into());
+        let served = match self.served(node.0, open, offset.saturating_add(size.into())) {
+            Ok(served) => served,
+            Err(errno) => return reply.error(errno),
+        };
+        let len = served.len().saturating_sub(offset).min(size.into());
         if len == 0 {
             return reply.data(&[]);
         }
-        let Some((pacer, pace)) = self.pacer.as_ref().zip(pace.as_ref()) else {
+        let Some((pacer, paced)) = self.pacer.as_ref().zip(paced.as_ref()) else {
             let answer = move |bytes: Result<&[u8]>| answer_read(bytes, reply);
-            return reader.read(title, offset, len as usize, Box::new(answer));
+            return served.read(offset, len as usize, Box::new(answer));
         };
         // All threads on the way of a paced read: this one, that of the answers, and the pacer's.
         hurry();
-        let due = lock(pace).due(Instant::now(), len);
-        let later = pacer.downgrade();
+        let due = lock(&paced.pace).due(Instant::now(), len);
+        let (later, ahead) = (pacer.downgrade(), Arc::clone(&paced.ahead));
         let answer = move |bytes: Result<&[u8]>| {
             hurry();
             match bytes {
@@ -172,7 +172,7 @@ impl Filesystem for LibraryFilesystem {
                 bytes => answer_read(bytes, reply),
             }
         };
-        let read = move || reader.read(title, offset, len as usize, Box::new(answer));
+        let read = move || ahead.read(&served, offset, len as usize, Box::new(answer));
         pacer.at(due.checked_sub(AHEAD).unwrap_or(due), Box::new(read));
     }
 
@@ -248,18 +248,29 @@ impl Filesystem for LibraryFilesystem {
         offset: u64,
         data: &[u8],
         _write_flags: WriteFlags,
-        _flags: OpenFlags,
+        flags: OpenFlags,
         _owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
         let Some(handle) = self.open_handle(handle) else { return reply.error(Errno::EBADF) };
         handle.processes.add(request.pid());
-        if let Err(errno) = self.write_at(node.0, &handle, offset, data) {
-            return reply.error(errno);
+        let len = data.len() as u32;
+        // O_DSYNC, which O_SYNC includes: the kernel flushes only what passes its pages.
+        let is_durable = has(flags.0, OFlags::DSYNC);
+        let mut reply = Some(reply);
+        let mut early = || {
+            if !is_durable && let Some(reply) = reply.take() {
+                reply.written(len);
+            }
+        };
+        let mut done = self.write_at(node.0, &handle, offset, data, &mut early);
+        if is_durable {
+            done = done.and_then(|()| self.synchronize(&handle));
         }
-        reply.written(data.len() as u32);
-        if let Some(work) = handle.open.in_work() {
-            work.send(offset + data.len() as u64);
+        match (reply, done) {
+            (Some(reply), Ok(())) => reply.written(len),
+            (Some(reply), Err(errno)) => reply.error(errno),
+            (None, _) => {}
         }
     }
 
@@ -373,7 +384,7 @@ impl Filesystem for LibraryFilesystem {
         reply: ReplyEmpty,
     ) {
         let Some(handle) = self.open_handle(handle) else { return reply.error(Errno::EBADF) };
-        answer(self.synchronize(&handle), reply);
+        self.synchronize_then(&handle, move |done| answer(done, reply));
     }
 
     fn fsyncdir(
@@ -600,7 +611,7 @@ impl LibraryFilesystem {
     fn enter_handle(
         &self,
         open: Arc<OpenFile>,
-        pace: Option<Arc<Mutex<Pace>>>,
+        paced: Option<PacedReads>,
         writer: Option<u32>,
     ) -> FileHandle {
         let processes = Processes::default();
@@ -610,7 +621,7 @@ impl LibraryFilesystem {
         }
         let (was_published, is_shared) = (AtomicBool::new(false), AtomicBool::new(false));
         let writes = writer.is_some();
-        let handle = Handle { open, pace, writes, processes, was_published, is_shared };
+        let handle = Handle { open, paced, writes, processes, was_published, is_shared };
         let number = self.handle();
         lock(&self.files).insert(number, Arc::new(handle));
         FileHandle(number)

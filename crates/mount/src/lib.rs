@@ -11,12 +11,15 @@
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
 mod attributes;
+mod habit;
 mod pace;
 mod priority;
 mod processes;
 
 pub mod options;
 mod reader;
+
+mod read_ahead;
 
 mod connections;
 mod pacer;

@@ -22,6 +22,7 @@ use crate::options::MountOptions;
 use crate::pace::Pace;
 use crate::pacer::Pacer;
 use crate::processes::Processes;
+use crate::read_ahead::{ReadAhead, ReadAheadMemory};
 use crate::unpublished::UnpublishedNames;
 
 pub(crate) type Result<T> = std::result::Result<T, Errno>;
@@ -40,6 +41,7 @@ pub(crate) struct LibraryFilesystem {
     pub(crate) names_for: Duration,
     /// For paced reads.
     pub(crate) pacer: Option<Pacer>,
+    pub(crate) read_ahead: ReadAheadMemory,
     pub(crate) passthrough: AtomicBool,
     /// One file at a time is opened: all handles of a file share their source.
     opening: Mutex<()>,
@@ -51,7 +53,8 @@ pub(crate) struct LibraryFilesystem {
 /// An open handle of a file.
 pub(crate) struct Handle {
     pub(crate) open: Arc<OpenFile>,
-    pub(crate) pace: Option<Arc<Mutex<Pace>>>,
+    /// If it is read at the rate of the title.
+    pub(crate) paced: Option<PacedReads>,
     /// It can write.
     pub(crate) writes: bool,
     pub(crate) processes: Processes,
@@ -59,6 +62,12 @@ pub(crate) struct Handle {
     pub(crate) was_published: AtomicBool,
     /// It was written after that: a program has it open that is not known.
     pub(crate) is_shared: AtomicBool,
+}
+
+/// The reads of a paced handle.
+pub(crate) struct PacedReads {
+    pub(crate) pace: Mutex<Pace>,
+    pub(crate) ahead: Arc<ReadAhead<ServedTitle>>,
 }
 
 impl Handle {
@@ -100,6 +109,7 @@ impl LibraryFilesystem {
             attributes_for: options.attributes_for,
             names_for: options.names_for,
             pacer: options.paced.then(Pacer::start).transpose()?,
+            read_ahead: ReadAheadMemory::default(),
             // The kernel would read without a pace.
             passthrough: AtomicBool::new(options.passthrough && !options.paced),
             opening: Mutex::default(),

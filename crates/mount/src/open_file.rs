@@ -11,7 +11,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use fuser::{BackingId, Errno};
 use tactus_client::Title;
 
-use crate::reader::Reader;
+use crate::read_ahead::PartSource;
+use crate::reader::{Answer, Reader};
 use crate::work::Work;
 
 /// An open file.
@@ -49,6 +50,20 @@ pub(crate) enum Content {
 pub(crate) struct ServedTitle {
     pub(crate) title: Arc<Title>,
     pub(crate) reader: Arc<Reader>,
+}
+
+impl PartSource for ServedTitle {
+    fn len(&self) -> u64 {
+        self.title.len()
+    }
+
+    fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.title, &other.title)
+    }
+
+    fn read(&self, offset: u64, len: usize, answer: Answer) {
+        self.reader.read(Arc::clone(&self.title), offset, len, answer);
+    }
 }
 
 impl OpenFile {

@@ -2,21 +2,27 @@
 //!
 //! Promise: bytes are written and read by the kernel's page cache of the file itself. No byte is
 //! written without the server's permission for its length, and none after writing was closed. An
-//! error of a flush is final. A file whose last write has failed is flushed by nothing, and becomes
-//! no title unless it was flushed before.
+//! error of a flush is final, and so is that of a write whose program had its answer before. A file
+//! whose last write has failed is flushed by nothing, and becomes no title unless it was flushed
+//! before.
+//!
+//! A program need not wait until the file has the bytes of a long write: it has its answer when
+//! they are sure to have room. Whatever reads, flushes, measures or changes the file afterwards
+//! waits for them.
 
 use std::fs::File;
 use std::io;
-use std::num::NonZeroU64;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fuser::Errno;
-use rustix::fs::{Advice, FallocateFlags, Timespec, Timestamps, UTIME_OMIT};
+use rustix::fs::{FallocateFlags, Timespec, Timestamps, UTIME_OMIT};
 use tactus_client::{Error, NewWorkingFile, Stat, WorkingFile};
+use tactus_sys::file::begin_write_back;
 
+use crate::habit::FlushHabit;
 use crate::reader::{Reader, is_gone};
 
 /// A file that is being written.
@@ -27,13 +33,18 @@ pub(crate) struct Work {
     pub(crate) read: Arc<File>,
     /// Its connection lives as long.
     _reader: Arc<Reader>,
+    /// Held by a change until the file has it: the program may have its answer before.
+    changing: Mutex<()>,
     progress: Mutex<Progress>,
+    ahead: Mutex<FlushAhead>,
     /// Bytes since the last flush.
     unsynced: AtomicU64,
     /// Bytes since the disk was last told to begin.
     unsent: AtomicU64,
     /// The error number of the last write; 0 if it was done.
     refusal: AtomicI32,
+    /// That of a write whose program had its answer before; 0 if there is none.
+    loss: AtomicI32,
     /// It has lost its name: nothing is made of it.
     is_nameless: AtomicBool,
 }
@@ -47,6 +58,20 @@ struct Progress {
     is_published: bool,
 }
 
+/// A flush that has begun before the program requests it.
+#[derive(Default)]
+struct FlushAhead {
+    habit: FlushHabit,
+    is_under_way: bool,
+    /// It includes every change that a program has its answer to.
+    covers_all: bool,
+    /// What was requested meanwhile.
+    requests: Vec<FlushAnswer>,
+}
+
+/// Gets the end of a flush.
+type FlushAnswer = Box<dyn FnOnce(Result<(), Errno>) + Send>;
+
 impl Work {
     pub(crate) fn new(new: NewWorkingFile, reader: Arc<Reader>) -> Self {
         let NewWorkingFile { working, write, read } = new;
@@ -55,10 +80,13 @@ impl Work {
             write: RwLock::new(Some(write)),
             read: Arc::new(read),
             _reader: reader,
+            changing: Mutex::default(),
             progress: Mutex::default(),
+            ahead: Mutex::default(),
             unsynced: AtomicU64::new(0),
             unsent: AtomicU64::new(0),
             refusal: AtomicI32::new(0),
+            loss: AtomicI32::new(0),
             is_nameless: AtomicBool::new(false),
         }
     }
@@ -70,7 +98,14 @@ impl Work {
 
     /// The facts as of a title.
     pub(crate) fn stat(&self) -> Result<Stat, Errno> {
+        self.settle();
         facts(&self.read, self.number())
+    }
+
+    /// Reads up to `len` bytes, fewer only at the end of the file.
+    pub(crate) fn read_at(&self, offset: u64, len: usize) -> io::Result<Vec<u8>> {
+        self.settle();
+        read_at(&self.read, offset, len)
     }
 
     pub(crate) fn is_nameless(&self) -> bool {
@@ -86,6 +121,7 @@ impl Work {
         let write = self.write();
         let write = write.as_ref().ok_or(Errno::EIO)?;
         self.permit(len)?;
+        let changing = self.changing();
         let mut from = 0;
         while from < len {
             let (mut at, left) = (from, usize::try_from(len - from).unwrap_or(usize::MAX));
@@ -96,40 +132,109 @@ impl Work {
                 Err(errno) => return Err(Errno::from_i32(errno.raw_os_error())),
             }
         }
-        self.unsynced.fetch_add(len, Ordering::Relaxed);
+        self.note_change(&changing, len);
         Ok(())
     }
 
-    /// Writes all of `bytes`. False if writing was closed.
-    pub(crate) fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<bool, Errno> {
-        let written = self.write_all_at(offset, bytes);
-        let refusal = written.as_ref().err().map_or(0, |errno| errno.code());
-        self.refusal.store(refusal, Ordering::Relaxed);
-        written
-    }
-
-    fn write_all_at(&self, offset: u64, bytes: &[u8]) -> Result<bool, Errno> {
-        let write = self.write();
-        let Some(file) = write.as_ref() else { return Ok(false) };
-        let len = bytes.len() as u64;
-        self.permit(offset.checked_add(len).ok_or(Errno::EFBIG)?)?;
-        // Before the write: a flush that begins now may miss it, a later one must not.
-        self.unsynced.fetch_add(len, Ordering::Relaxed);
-        file.write_all_at(bytes, offset)?;
-        self.unsent.fetch_add(len, Ordering::Relaxed);
+    /// Writes all of `bytes`. Calls `answer` once when the write cannot be refused any more, which
+    /// is before the file has the bytes if they are many; after that, this may wait for the disk.
+    /// False if writing was closed.
+    pub(crate) fn write_at(
+        &self,
+        offset: u64,
+        bytes: &[u8],
+        answer: &mut dyn FnMut(),
+    ) -> Result<bool, Errno> {
+        let written = self.write_all_at(offset, bytes, answer).inspect_err(|errno| {
+            self.refusal.store(errno.code(), Ordering::Relaxed);
+        });
+        match written? {
+            None => return Ok(false),
+            Some(true) => self.flush_ahead(),
+            Some(false) => self.send(offset + bytes.len() as u64),
+        }
         Ok(true)
     }
 
+    /// As [`Self::write_at`]. Returns whether to flush ahead; none if writing was closed.
+    fn write_all_at(
+        &self,
+        offset: u64,
+        bytes: &[u8],
+        answer: &mut dyn FnMut(),
+    ) -> Result<Option<bool>, Errno> {
+        let write = self.write();
+        let Some(file) = write.as_ref() else { return Ok(None) };
+        let len = bytes.len() as u64;
+        self.permit(offset.checked_add(len).ok_or(Errno::EFBIG)?)?;
+        // One after the other, as the programs have made them: they may overlap.
+        let changing = self.changing();
+        self.check_loss()?;
+        // A file without a name has no claim, so that it may find no room.
+        let is_early = bytes.len() >= EARLY_BYTES && !self.is_nameless();
+        let mut is_flushed = false;
+        let mut accept = || {
+            // Before the answer: the next write may be refused at once.
+            self.refusal.store(0, Ordering::Relaxed);
+            is_flushed = self.expects_flush(&changing);
+            answer();
+        };
+        if is_early {
+            accept();
+        }
+        let written = file.write_all_at(bytes, offset);
+        self.note_change(&changing, len);
+        self.unsent.fetch_add(len, Ordering::Relaxed);
+        match written {
+            Ok(()) if is_early => {}
+            Ok(()) => accept(),
+            Err(error) if is_early => {
+                let errno = Errno::from(error);
+                tracing::warn!("bytes of a file that is being written are lost: {errno:?}");
+                self.loss.store(errno.code(), Ordering::Relaxed);
+            }
+            Err(error) => return Err(error.into()),
+        }
+        Ok(Some(is_flushed))
+    }
+
+    /// Whether the program is expected to flush the write that it has no answer to yet. If so, what
+    /// is requested from then on waits for [`Self::flush_ahead`], which the caller must call.
+    fn expects_flush(&self, _changing: &MutexGuard<'_, ()>) -> bool {
+        let mut ahead = self.ahead();
+        let is_expected = ahead.habit.write() && !ahead.is_under_way;
+        ahead.is_under_way |= is_expected;
+        ahead.covers_all = is_expected;
+        is_expected
+    }
+
+    /// Flushes, and answers those who have requested it meanwhile.
+    fn flush_ahead(&self) {
+        let synced = self.sync();
+        let mut ahead = self.ahead();
+        (ahead.is_under_way, ahead.covers_all) = (false, false);
+        let requests = std::mem::take(&mut ahead.requests);
+        drop(ahead);
+        for answer in requests {
+            answer(synced);
+        }
+    }
+
     /// Lets the disk begin with what was written up to `end`, if it is much: now, and not with the
-    /// flush. This may wait for the disk, so the program has its answer by then.
-    pub(crate) fn send(&self, end: u64) {
+    /// flush.
+    fn send(&self, end: u64) {
         if self.unsent.load(Ordering::Relaxed) < SENT_BYTES {
             return;
         }
         self.unsent.store(0, Ordering::Relaxed);
-        // Pages that are clean are dropped.
-        let (from, sent) = (end.saturating_sub(SENT_BYTES), NonZeroU64::new(SENT_BYTES));
-        rustix::fs::fadvise(&*self.read, from, sent, Advice::DontNeed).ok();
+        // What this finds out, the next flush does as well.
+        begin_write_back(&self.read, end.saturating_sub(SENT_BYTES), SENT_BYTES).ok();
+    }
+
+    /// The file has a change of `bytes` by now. After the change: a flush that began before may
+    /// have missed it.
+    fn note_change(&self, _changing: &MutexGuard<'_, ()>, bytes: u64) {
+        self.unsynced.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// Sets the length. False if writing was closed.
@@ -137,8 +242,7 @@ impl Work {
         let write = self.write();
         let Some(file) = write.as_ref() else { return Ok(false) };
         self.permit(len)?;
-        self.unsynced.fetch_add(1, Ordering::Relaxed);
-        file.set_len(len)?;
+        self.change(|| Ok(file.set_len(len)?))?;
         // The program has given up what it could not write.
         self.refusal.store(0, Ordering::Relaxed);
         Ok(true)
@@ -150,9 +254,10 @@ impl Work {
         let Some(file) = write.as_ref() else { return Ok(false) };
         let flags = FallocateFlags::from_bits(mode).ok_or(Errno::EOPNOTSUPP)?;
         self.permit(offset.checked_add(len).ok_or(Errno::EFBIG)?)?;
-        self.unsynced.fetch_add(1, Ordering::Relaxed);
-        let done = rustix::fs::fallocate(file, flags, offset, len);
-        done.map_err(|errno| Errno::from_i32(errno.raw_os_error()))?;
+        self.change(|| {
+            let done = rustix::fs::fallocate(file, flags, offset, len);
+            done.map_err(|errno| Errno::from_i32(errno.raw_os_error()))
+        })?;
         Ok(true)
     }
 
@@ -168,13 +273,38 @@ impl Work {
                 tv_nsec: since.subsec_nanos().into(),
             },
         };
-        self.unsynced.fetch_add(1, Ordering::Relaxed);
-        let set = rustix::fs::futimens(file, &times);
-        set.map(|()| true).map_err(|errno| Errno::from_i32(errno.raw_os_error()))
+        self.change(|| {
+            let set = rustix::fs::futimens(file, &times);
+            set.map_err(|errno| Errno::from_i32(errno.raw_os_error()))
+        })?;
+        Ok(true)
+    }
+
+    /// Makes a change that is no write, after all writes before it.
+    fn change(&self, change: impl FnOnce() -> Result<(), Errno>) -> Result<(), Errno> {
+        let changing = self.changing();
+        self.ahead().covers_all = false;
+        let changed = change();
+        self.note_change(&changing, 1);
+        changed
+    }
+
+    /// Calls `answer` when all that was written before survives a crash, as [`Self::sync`] does:
+    /// by a flush of its own, or at the end of the one that has begun before this request.
+    pub(crate) fn sync_then(&self, answer: impl FnOnce(Result<(), Errno>) + Send + 'static) {
+        let mut ahead = self.ahead();
+        ahead.habit.flush();
+        if ahead.covers_all {
+            ahead.requests.push(Box::new(answer));
+            return;
+        }
+        drop(ahead);
+        answer(self.sync());
     }
 
     /// Returns when all that was written before survives a crash, under its name if it has one.
     pub(crate) fn sync(&self) -> Result<(), Errno> {
+        self.settle();
         let mut progress = self.progress();
         if progress.has_failed {
             return Err(Errno::EIO);
@@ -195,6 +325,7 @@ impl Work {
 
     fn flush(&self, progress: &mut Progress, unsynced: u64) -> Result<(), Errno> {
         let is_known = progress.is_kept || self.is_nameless();
+        self.unsent.store(0, Ordering::Relaxed);
         if is_known || unsynced > ALONE_BYTES {
             let flushed = rustix::fs::fdatasync(&*self.read);
             if let Err(errno) = flushed {
@@ -212,10 +343,12 @@ impl Work {
 
     /// Half a file is flushed by nobody, and becomes no title.
     fn check_last_write(&self) -> Result<(), Errno> {
-        match self.refusal.load(Ordering::Relaxed) {
-            0 => Ok(()),
-            refusal => Err(Errno::from_i32(refusal)),
-        }
+        self.check_loss()?;
+        checked(&self.refusal)
+    }
+
+    fn check_loss(&self) -> Result<(), Errno> {
+        checked(&self.loss)
     }
 
     /// Makes a title of it. No byte can be written from here on.
@@ -237,7 +370,9 @@ impl Work {
         let published = self.working.publish(Some(patience(len)));
         progress.is_published = published.is_ok();
         progress.has_failed = published.is_err();
-        published.map_err(|error| number_of(&error))
+        published.map_err(|error| number_of(&error))?;
+        // The title is what was flushed, and the program has not heard of the rest yet.
+        self.check_loss()
     }
 
     /// It gets another name.
@@ -265,9 +400,35 @@ impl Work {
         self.write.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn progress(&self) -> MutexGuard<'_, Progress> {
-        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    /// While the guard lives, no other change is made.
+    fn changing(&self) -> MutexGuard<'_, ()> {
+        lock(&self.changing)
     }
+
+    /// Waits until the file has all changes that programs have their answers to.
+    fn settle(&self) {
+        drop(self.changing());
+    }
+
+    fn progress(&self) -> MutexGuard<'_, Progress> {
+        lock(&self.progress)
+    }
+
+    fn ahead(&self) -> MutexGuard<'_, FlushAhead> {
+        lock(&self.ahead)
+    }
+}
+
+/// An error number that was stored, as an error.
+fn checked(number: &AtomicI32) -> Result<(), Errno> {
+    match number.load(Ordering::Relaxed) {
+        0 => Ok(()),
+        number => Err(Errno::from_i32(number)),
+    }
+}
+
+fn lock<T>(value: &Mutex<T>) -> MutexGuard<'_, T> {
+    value.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The facts of a file, as of a title.
@@ -306,6 +467,10 @@ const LEAST_PATIENCE: Duration = Duration::from_secs(25);
 
 /// Bytes per second.
 const SLOWEST: u64 = 10_000_000;
+
+/// Writes of fewer bytes are answered when the file has them: a copy of them takes no longer than
+/// to wake another thread.
+const EARLY_BYTES: usize = 128 << 10;
 
 /// Bytes after which the disk begins to write.
 const SENT_BYTES: u64 = 8 << 20;

@@ -128,7 +128,7 @@ impl LibraryFilesystem {
         &self,
         number: u64,
         handle: &Handle,
-        write: impl Fn(&Work) -> Result<bool>,
+        mut write: impl FnMut(&Work) -> Result<bool>,
     ) -> Result<()> {
         if !handle.writes {
             return Err(Errno::EBADF);
@@ -150,15 +150,17 @@ impl LibraryFilesystem {
         }
     }
 
-    /// Writes all of `bytes`.
+    /// Writes all of `bytes`. Calls `answer` once when that cannot be refused any more, and may
+    /// wait for the disk afterwards.
     pub(crate) fn write_at(
         &self,
         number: u64,
         handle: &Handle,
         offset: u64,
         bytes: &[u8],
+        answer: &mut dyn FnMut(),
     ) -> Result<()> {
-        self.with_work(number, handle, |work| work.write_at(offset, bytes))
+        self.with_work(number, handle, |work| work.write_at(offset, bytes, answer))
     }
 
     /// Allocates or frees blocks.
@@ -225,6 +227,18 @@ impl LibraryFilesystem {
             Some(Content::Failed(errno)) if handle.writes => Err(errno),
             // Titles are durable.
             Some(Content::Failed(_) | Content::Title(_) | Content::Written(_)) | None => Ok(()),
+        }
+    }
+
+    /// Calls `answer` when what was written by a handle survives a crash.
+    pub(crate) fn synchronize_then(
+        &self,
+        handle: &Handle,
+        answer: impl FnOnce(Result<()>) + Send + 'static,
+    ) {
+        match handle.open.in_work() {
+            Some(work) => work.sync_then(answer),
+            None => answer(self.synchronize(handle)),
         }
     }
 

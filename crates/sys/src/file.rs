@@ -3,7 +3,7 @@
 //!
 //! Promise: a name cannot lead out of the directory, through a link, into another file system, or
 //! to anything but a regular file. Opening never waits for the other end of a pipe. This module
-//! writes nothing and keeps no state.
+//! changes no byte and keeps no state.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -134,6 +134,23 @@ pub fn has_writers(file: impl AsFd) -> io::Result<bool> {
         Some(libc::EAGAIN) => Ok(true),
         Some(libc::EINVAL | libc::EOPNOTSUPP | libc::ENOSYS) => Ok(false),
         _ => Err(error),
+    }
+}
+
+/// Has the disk begin to write the changed pages between `offset` and `offset + len` that no write
+/// is under way for. Waits for room in the queue of the disk, and for no page. Nothing is durable
+/// by that.
+///
+/// # Errors
+/// `EIO` if the disk has refused bytes of the file before, `ESPIPE` for what is no file.
+pub fn begin_write_back(file: impl AsFd, offset: u64, len: u64) -> io::Result<()> {
+    let invalid = |_| io::Error::from(Errno::INVAL);
+    let (offset, len) = (offset.try_into().map_err(invalid)?, len.try_into().map_err(invalid)?);
+    let file = file.as_fd().as_raw_fd();
+    // SAFETY: numbers only.
+    match unsafe { libc::sync_file_range(file, offset, len, libc::SYNC_FILE_RANGE_WRITE) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
     }
 }
 
@@ -283,6 +300,19 @@ mod tests {
         assert_eq!(open("none", Access::Direct), libc::ENOENT);
         assert_eq!(open("", Access::Cached), libc::ENOENT);
         assert_eq!(open("zero\0byte", Access::Cached), libc::EINVAL);
+    }
+
+    #[test]
+    fn changed_pages_are_written_early_and_stay() {
+        let directory = Directory::new("write-back");
+        let file = File::open(directory.0.join("inner/title")).unwrap();
+        begin_write_back(&file, 0, 7).unwrap();
+        begin_write_back(&file, 1 << 40, 1 << 20).unwrap();
+        assert_eq!(fs::read(directory.0.join("inner/title")).unwrap(), b"content");
+        let error = begin_write_back(&file, u64::MAX, 1).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::EINVAL));
+        let (pipe, _other) = rustix::pipe::pipe().unwrap();
+        assert_eq!(begin_write_back(pipe, 0, 1).unwrap_err().raw_os_error(), Some(libc::ESPIPE));
     }
 
     #[test]

@@ -1,7 +1,11 @@
 //! What programs get, and what becomes a title, when the disk is full.
 
+use std::io::Write;
+
+use rustix::fs::FallocateFlags;
 use tactus_testkit::small_disk::SmallDisk;
 
+use super::numbers::ENOSPC;
 use super::*;
 
 /// Opens `$1` for writing and does what the other arguments say: writes so many MiB one by one,
@@ -63,4 +67,46 @@ fn a_file_that_finds_no_room_is_an_error_at_each_call_and_becomes_no_title() {
     // The room is back.
     wait_until("room", || run(&mounted.path("next.ts"), &["20", "fsync", "close"]) == "0 0 0");
     assert_eq!(fs::metadata(disk.path().join("next.ts")).expect("a title").len(), 20 << 20);
+}
+
+/// The mount has answered a write before the file system refuses its bytes.
+#[test]
+fn bytes_that_others_left_no_room_for_are_an_error_until_the_file_is_closed() {
+    let turn = turn();
+    let home = directory();
+    let Some(disk) = SmallDisk::mount(home.path(), 640 << 20) else {
+        println!("skipped: no right to mount a loop device");
+        return;
+    };
+    let served = Served::with_titles(turn, directory(), disk.path().to_owned());
+    let mounted = served.mount(RW);
+    let piece = content(1, 1 << 20);
+    // The server promises room for more than this.
+    let mut files = ["never.ts", "flushed.ts"].map(|name| {
+        let mut file = File::create(mounted.path(name)).expect("a title");
+        file.write_all(&piece).expect("room");
+        file
+    });
+    files[1].sync_all().expect("a flush");
+    let filler = disk.path().join("filler.bin");
+    let filling = File::create(&filler).expect("a file");
+    let space = rustix::fs::statvfs(disk.path()).expect("its space");
+    // Some of it is for the file system's own blocks.
+    let room = space.f_bavail * space.f_frsize - (1 << 20);
+    rustix::fs::fallocate(&filling, FallocateFlags::empty(), 0, room).expect("room");
+    for file in &mut files {
+        let refused = (0..16).find_map(|_| errno(file.write_all(&piece)));
+        assert_eq!(refused, Some(ENOSPC));
+    }
+    drop(filling);
+    fs::remove_file(filler).expect("a file");
+    // There is room again, but not for the bytes that are lost.
+    for file in &mut files {
+        assert_eq!(errno(file.write_all(&piece)), Some(ENOSPC));
+        assert_eq!(errno(file.sync_all()), Some(ENOSPC));
+    }
+    drop(files);
+    assert_eq!(get(&served, "never.ts"), None);
+    let flushed = get(&served, "flushed.ts").expect("a title");
+    assert!(flushed.starts_with(&piece));
 }

@@ -1,8 +1,11 @@
 //! What programs write by the mount, and what other doors see of it.
 
 use std::io::{Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::time::SystemTime;
+
+use rustix::fs::OFlags;
+use tactus_testkit::small_disk::SmallDisk;
 
 use super::numbers::{EEXIST, EISDIR, ENOENT, ENOTCONN, ENOTEMPTY};
 use super::*;
@@ -257,4 +260,107 @@ fn a_mount_that_ends_while_a_file_is_written_loses_nothing_that_was_flushed() {
     drop(file);
     assert_eq!((mounted.ended(), mounted.is_mounted()), (Some(0), false));
     assert_eq!(get(&served, "three.ts").as_deref(), Some(&b"before and after"[..]));
+}
+
+/// The mount answers a write before its file has the bytes.
+#[test]
+fn programs_see_each_write_from_its_return_on() {
+    let served = Served::new();
+    let mounted = served.mount(RW);
+    let path = mounted.path("one.ts");
+    let file = File::create(&path).expect("a title");
+    // The kernel keeps no pages for this one.
+    let mut direct = File::options();
+    direct.read(true).custom_flags(OFlags::DIRECT.bits().cast_signed());
+    let reader = direct.open(&path).expect("a title");
+    let bytes = content(6, 4_000_000);
+    let mut expected: Vec<u8> = vec![];
+    for turn in 0..60_usize {
+        let (offset, len) = (turn * 7_368_787 % (expected.len() + 1), 1 + turn * turn * 397);
+        let piece = &bytes[turn * 40_009..][..len];
+        file.write_all_at(piece, offset as u64).expect("room");
+        let end = offset + len;
+        expected.resize(expected.len().max(end), 0);
+        expected[offset..end].copy_from_slice(piece);
+        if turn % 3 == 0 {
+            assert_eq!(reader.metadata().expect("facts").len(), expected.len() as u64);
+        }
+        let from = offset.saturating_sub(1000);
+        let mut found = vec![0; (end + 1000).min(expected.len()) - from];
+        reader.read_exact_at(&mut found, from as u64).expect("bytes");
+        assert!(found == expected[from..][..found.len()], "{turn}");
+        if turn % 5 == 4 {
+            expected.truncate(end);
+            file.set_len(end as u64).expect("a length");
+        }
+    }
+    drop((file, reader));
+    assert!(get(&served, "one.ts").as_ref() == Some(&expected));
+}
+
+/// The mount begins with a flush before the program that flushes regularly requests it.
+#[test]
+fn what_was_flushed_is_on_the_disk_when_the_call_returns() {
+    const PIECE: usize = 64 << 10;
+    let turn = turn();
+    let home = directory();
+    let Some(disk) = SmallDisk::mount(home.path(), 352 << 20) else {
+        println!("skipped: no right to mount a loop device");
+        return;
+    };
+    let served = Served::with_titles(turn, directory(), disk.path().to_owned());
+    let mounted = served.mount(RW);
+    let image = open(&home.path().join("image"));
+    let bytes = content(7, 64 * PIECE);
+    let mut file = File::create(mounted.path("one.ts")).expect("a title");
+    let mut written = 0;
+    for (nth, pieces) in [1; 8].iter().chain(&[2, 1, 5]).chain(&[3; 8]).chain(&[1]).enumerate() {
+        for _ in 0..*pieces {
+            file.write_all(&bytes[written..][..PIECE]).expect("room");
+            written += PIECE;
+        }
+        let flushed = if nth % 2 == 0 { file.sync_all() } else { file.sync_data() };
+        flushed.expect("a flush");
+        assert!(on_disk(&disk, &image, written) == bytes[..written], "{nth}");
+    }
+    drop(file);
+    assert!(get(&served, "one.ts").as_deref() == Some(&bytes[..written]));
+}
+
+/// The first bytes of the only working file, as the device has them.
+fn on_disk(disk: &SmallDisk, image: &File, len: usize) -> Vec<u8> {
+    let mut working = fs::read_dir(disk.path().join(".tactus/working")).expect("a directory");
+    let working = open(&working.next().expect("a working file").expect("an entry").path());
+    let extents = tactus_sys::file::extents(&working, usize::MAX).expect("places");
+    let mut bytes = vec![0; len];
+    for extent in extents.expect("a file system with places") {
+        let from = extent.offset as usize;
+        let to = len.min(from + extent.len as usize);
+        if from < to {
+            image.read_exact_at(&mut bytes[from..to], extent.position).expect("an image");
+        }
+    }
+    bytes
+}
+
+#[test]
+fn a_synchronous_write_survives_the_server_and_the_mount() {
+    let mut served = Served::new();
+    let mut mounted = served.mount(RW);
+    let bytes = content(8, 100_000);
+    let files = [("one.ts", OFlags::DSYNC), ("two.ts", OFlags::SYNC)].map(|(name, flag)| {
+        let mut options = File::options();
+        options.write(true).create(true).custom_flags(flag.bits().cast_signed());
+        let mut file = options.open(mounted.path(name)).expect("a title");
+        file.write_all(&bytes).expect("room");
+        file
+    });
+    served.kill();
+    mounted.process.kill();
+    drop(files);
+    served.start();
+    for name in ["one.ts", "two.ts"] {
+        wait_until("its name", || get(&served, name).is_some());
+        assert!(get(&served, name).as_ref() == Some(&bytes));
+    }
 }
