@@ -55,6 +55,8 @@ struct PlacedServer {
 /// A server that is to arrive.
 struct ExpectedServer {
     migration: Arc<Migration>,
+    /// Whether its old core knows that this one is ready for it.
+    is_announced: bool,
     since: MonoTime,
     /// Set when it has arrived: the time in which it began nothing.
     pause: Option<Nanos>,
@@ -117,7 +119,9 @@ impl Core {
         self.watch_stall(now);
         self.take_orders(now);
         self.let_servers_in(now);
+        self.withdraw_for_work(now);
         let is_interrupted = self.poll(now, &mut clock);
+        self.announce();
         let is_leaving = self.let_servers_go(&mut clock);
         let timeouts = self.placed.iter().filter_map(|one| one.server.poll_timeout(now));
         let again = is_leaving.then(|| now + TRY_AGAIN);
@@ -171,10 +175,12 @@ impl Core {
                         one.leaving = Some(migration);
                     }
                 }
-                Order::Expect(migration) => {
-                    migration.expect();
-                    self.expected.push(ExpectedServer { migration, since: now, pause: None });
-                }
+                Order::Expect(migration) => self.expected.push(ExpectedServer {
+                    migration,
+                    is_announced: false,
+                    since: now,
+                    pause: None,
+                }),
             }
         }
     }
@@ -207,6 +213,35 @@ impl Core {
                 let name = expected.migration.name();
                 self.place(name, server);
             }
+        }
+    }
+
+    /// Before work that is due, says that no server can arrive, as one would wait for its end;
+    /// otherwise that each can.
+    fn withdraw_for_work(&mut self, now: MonoTime) {
+        if self.expected.is_empty() {
+            return;
+        }
+        let is_due = |one: &PlacedServer| one.server.poll_timeout(now).is_some_and(|at| at <= now);
+        if !self.placed.iter().any(is_due) {
+            return self.announce();
+        }
+        for expected in &mut self.expected {
+            if expected.is_announced && now.since(expected.since) < GIVE_WAY {
+                expected.migration.withdraw();
+                expected.is_announced = false;
+            }
+        }
+        // One that was on its way by then.
+        self.let_servers_in(now);
+    }
+
+    /// Says that servers can arrive.
+    fn announce(&mut self) {
+        let waits = |one: &&mut ExpectedServer| !one.is_announced && one.pause.is_none();
+        for expected in self.expected.iter_mut().filter(waits) {
+            expected.migration.expect();
+            expected.is_announced = true;
         }
     }
 
@@ -261,9 +296,13 @@ const SERVERS: usize = 64;
 /// When a core looks again whether a server may leave.
 const TRY_AGAIN: Nanos = Nanos::from_micros(50);
 
-/// How long a core that expects a server stays awake for it: three wake-ups of a thread, as the old
-/// core has to be woken too.
-const STAY_AWAKE: Nanos = Nanos::from_micros(100);
+/// How long a core that expects a server stays awake for it: four turns of the packet server at its
+/// usual tick. The old core lets a server go at the end of its turn. If the new core slept by then,
+/// the time in which its thread wakes would be a part of the pause.
+const STAY_AWAKE: Nanos = Nanos::from_millis(1);
+
+/// How long work of its own comes first: a core that always works takes a server in all the same.
+const GIVE_WAY: Nanos = CORE_STALL;
 
 /// How often it looks meanwhile. A sleep as short takes no system call.
 const LOOK_AGAIN: Nanos = SHORT_SLEEP;
@@ -277,7 +316,12 @@ const ROUNDS: u32 = 6;
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
+
+    use tactus_core::ports::Waker;
+
     use super::*;
+    use crate::migration::MigrationWakers;
 
     /// Does something in its next polls.
     struct Worker(u32);
@@ -292,6 +336,51 @@ mod tests {
         fn poll_timeout(&self, _now: MonoTime) -> Option<MonoTime> {
             None
         }
+    }
+
+    /// Always has work that is due, and notes whether a server may arrive meanwhile.
+    struct Due(Arc<Migration>, Arc<Mutex<Vec<bool>>>);
+
+    impl Server for Due {
+        fn poll(&mut self, _now: MonoTime) -> bool {
+            self.1.lock().expect("no panic").push(self.0.is_expected());
+            false
+        }
+
+        fn poll_timeout(&self, now: MonoTime) -> Option<MonoTime> {
+            Some(now)
+        }
+    }
+
+    struct Silent;
+
+    impl Waker for Silent {
+        fn wake(&self) {}
+    }
+
+    #[test]
+    fn a_core_is_ready_for_a_server_after_work_that_is_due_and_in_the_end_in_any_case() {
+        let name = |job| ServerName { job, index: 0 };
+        let wakers = MigrationWakers {
+            from: Box::new(Silent),
+            to: Box::new(Silent),
+            control: Box::new(Silent),
+        };
+        let migration = Migration::new(name(Job::Disk), 1, wakers);
+        let (mut from, mut to, seen) = (Core::default(), Core::default(), Arc::default());
+        from.place(name(Job::Disk), Box::new(Worker(0)));
+        to.place(name(Job::Link), Box::new(Due(Arc::clone(&migration), Arc::clone(&seen))));
+        migration.begin(&from.mailbox(), &to.mailbox());
+        let begun = MonoTime(1000);
+        let times = [begun, begun + LOOK_AGAIN, begun + GIVE_WAY];
+        for now in times {
+            to.turn(now);
+            assert!(migration.is_expected(), "between its turns");
+        }
+        assert_eq!(*seen.lock().expect("no panic"), [false, false, true]);
+        from.turn(times[2]);
+        to.turn(times[2]);
+        assert!(to.names().eq([name(Job::Disk), name(Job::Link)]) && from.names().next().is_none());
     }
 
     #[test]

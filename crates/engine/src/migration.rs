@@ -5,9 +5,11 @@
 //! neither waits, allocates nor locks for it.
 //!
 //! ```text
-//! control ──Expect──► new core ── is awake: wakes ──► old core
+//! control ──Expect──► new core ── is ready: wakes ──► old core
 //!    └──────Leave───► old core ───── the server ────► new core, which polls it
 //! ```
+//!
+//! A core that has work of its own to do is not ready.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -86,13 +88,18 @@ impl Migration {
         self.pause().is_some() && Arc::strong_count(self) == 1
     }
 
-    /// For the new core: tells that it is awake.
+    /// For the new core: tells that it is ready.
     pub(crate) fn expect(&self) {
         self.way.expect();
         self.wakers.from.wake();
     }
 
-    /// For the old core: whether the new one is awake.
+    /// For the new core: it has something else to do first, unless the server is ahead already.
+    pub(crate) fn withdraw(&self) {
+        self.way.withdraw();
+    }
+
+    /// For the old core: whether the new one is ready.
     pub(crate) fn is_expected(&self) -> bool {
         self.way.is_expected()
     }

@@ -5,6 +5,8 @@
 //!
 //! ```text
 //!    STAYING -- expect: taker --> EXPECTED -- give: giver --> AHEAD -- take: taker --> ARRIVED
+//!       ▲                            │
+//!       └───── withdraw: taker ──────┘
 //! ```
 //!
 //! GIVING and TAKING are between two of them: the thread that brought the word there owns the
@@ -45,6 +47,13 @@ impl<T: Send> HandOver<T> {
     pub fn expect(&self) {
         // SYNC(expected): release here, acquire in `is_expected` and `give`.
         self.step(STAYING, EXPECTED);
+    }
+
+    /// For the taker: looks for the value no more, until it announces itself again. Returns whether
+    /// the value stays with the giver until then.
+    pub fn withdraw(&self) -> bool {
+        // Whatever the taker does next, the giver sees at most that it is not expected.
+        self.step(EXPECTED, STAYING)
     }
 
     /// For the giver: whether the taker looks for the value.
@@ -109,7 +118,11 @@ mod tests {
         assert_eq!((way.give(1), way.is_expected()), (Err(1), false), "nobody looks for it");
         way.expect();
         assert_eq!((way.take(), way.is_expected(), way.is_ahead()), (None, true, false));
+        assert_eq!((way.withdraw(), way.withdraw(), way.is_expected()), (true, false, false));
+        assert_eq!(way.give(1), Err(1), "the taker does something else");
+        way.expect();
         assert_eq!(way.give(2), Ok(()));
+        assert!(!way.withdraw() && way.is_ahead(), "too late");
         assert_eq!((way.give(3), way.is_ahead()), (Err(3), true), "a place for one");
         way.expect();
         assert_eq!((way.take(), way.take()), (Some(2), None));

@@ -84,12 +84,17 @@ fn leave(scene: &Scene, mut orders: Consumer<()>) {
     }
 }
 
-/// The new core: announces itself, and polls the server when it has come.
-fn arrive(scene: &Scene, mut orders: Consumer<()>) -> u32 {
+/// The new core: announces itself, and polls the server when it has come. If it `works`, it
+/// withdraws for a moment.
+fn arrive(scene: &Scene, mut orders: Consumer<()>, works: bool) -> u32 {
     loop {
         if orders.pop().is_some() {
             scene.way.expect();
             scene.old.wake();
+            if works && scene.way.withdraw() {
+                scene.way.expect();
+                scene.old.wake();
+            }
         }
         if let Some(server) = scene.way.take() {
             let polls = server.poll();
@@ -107,17 +112,26 @@ fn order(to: &mut Producer<()>, core: &Event) {
 
 #[test]
 fn a_server_that_moves_has_one_owner_and_arrives() {
+    move_server(false);
+}
+
+#[test]
+fn a_server_arrives_at_a_core_that_withdraws_for_work_of_its_own() {
+    move_server(true);
+}
+
+fn move_server(works: bool) {
     let mut model = loom::model::Builder::new();
     // Four threads at three tokens take too long without a bound. A lost wake-up needs one
     // preemption, two owners at most two.
     model.preemption_bound = Some(2);
-    model.check(|| {
+    model.check(move || {
         let way = Arc::new(HandOver::new());
         let scene = Scene { way, old: Event::new(), new: Event::new(), control: Event::new() };
         let ((mut to_old, of_old), (mut to_new, of_new)) = (ring(1), ring(1));
         let (at_old, at_new) = (scene.clone(), scene.clone());
         let leaving = thread::spawn(move || leave(&at_old, of_old));
-        let arriving = thread::spawn(move || arrive(&at_new, of_new));
+        let arriving = thread::spawn(move || arrive(&at_new, of_new, works));
         order(&mut to_new, &scene.new);
         order(&mut to_old, &scene.old);
         scene.control.sleep();
