@@ -101,12 +101,19 @@ pub struct Engine {
 /// Starts the engine for `settings`, whose volumes are in order.
 ///
 /// # Errors
-/// When a volume cannot be opened, or there is no memory for one block of each.
+/// When a volume cannot be opened, there is no memory for one block of each, or the placement does
+/// not give each server one core.
 pub fn start(settings: &EngineSettings) -> io::Result<Engine> {
     let cpus = thread::allowed_cores()?;
     let count = u16::try_from(settings.volumes.len()).expect("a host has fewer disks");
     let claimed = match &settings.cores.placement {
-        Auto::Set(plan) => claim::of_plan(plan.clone()),
+        Auto::Set(plan) => {
+            let plan = placement::complete(plan.clone(), count);
+            claim::of_plan(plan.map_err(|mistake| {
+                let text = format!("[cores] placement: {mistake}");
+                io::Error::new(io::ErrorKind::InvalidInput, text)
+            })?)
+        }
         Auto::Auto => claim::of_default(&cpus, count, settings.packet_servers_max()),
     };
     claimed.log_avoided();
@@ -214,7 +221,9 @@ pub fn start(settings: &EngineSettings) -> io::Result<Engine> {
     });
     let has = |name: &ServerName| counters.servers.iter().any(|(of, _)| of == name);
     let absent = names.iter().copied().filter(|name| !has(name)).collect();
-    let engine_ends = EngineEnds { cores: core_ends.collect(), names, absent, renewers };
+    let stop = Arc::clone(&stopping);
+    let engine_ends =
+        EngineEnds { cores: core_ends.collect(), names, absent, renewers, stopping: stop };
     let placer = Placer::new(broker.clone(), engine_ends, plan.clone(), &settings.cores);
     let (balance_waker, balance_sleeper) = waker::waker()?;
     let balancing = balance::Watch::new(BalanceParts {

@@ -3,13 +3,15 @@
 //! Promise: a server moves only to a core that has time for all that is promised of it, and its
 //! promises move along. One server moves at a time. A move that fails leaves the server, and its
 //! promises, where they were. A server that was moved by command stays there until it is released.
+//! When the engine stops, a move under way is given up at once.
 
 mod record;
 
 use std::fmt;
-use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use tactus_core::balance::Mobility;
@@ -27,7 +29,7 @@ use crate::settings::Cores;
 
 use record::Record;
 
-pub use record::{RecentMove, Restraint};
+pub use record::{MoveCause, MoveTotals, RecentMove, Restraint};
 
 /// Moves the servers of an engine. Clones share them.
 #[derive(Clone)]
@@ -65,6 +67,8 @@ pub(crate) struct EngineEnds {
     pub(crate) absent: Vec<ServerName>,
     /// Of each volume's disk server.
     pub(crate) renewers: Vec<DeviceRenewer>,
+    /// Whether the cores end.
+    pub(crate) stopping: Arc<AtomicBool>,
 }
 
 /// A core and its servers, for people and programs.
@@ -165,6 +169,9 @@ pub enum PlaceError {
         /// The kernel's answer.
         error: String,
     },
+    /// The cores end.
+    #[error("the server is stopping; {0} stays where it is")]
+    Stopping(ServerName),
     /// It has not moved yet.
     #[error(
         "{0} waits for what it began at its disk before its last move; it moves as soon as the \
@@ -214,6 +221,11 @@ impl Placer {
         self.0.record().moves()
     }
 
+    /// All moves since the start.
+    pub fn totals(&self) -> MoveTotals {
+        self.0.record().totals()
+    }
+
     /// Moves the server called `server` to the processor `core`, and waits until it is there. It
     /// stays there until it is released.
     ///
@@ -221,7 +233,7 @@ impl Placer {
     /// Why it did not move, or not yet.
     pub fn place(&self, server: &str, core: u32) -> Result<Moved, PlaceError> {
         let (name, number) = self.named(server)?;
-        let moved = self.order(name, core, BY_COMMAND);
+        let moved = self.order(name, core, MoveCause::Command, BY_COMMAND);
         if matches!(moved, Ok(_) | Err(PlaceError::Late(_))) {
             self.0.record().order(number, true);
         }
@@ -275,14 +287,18 @@ impl Placer {
         places.retain(|&(name, core)| self.0.core_of(name) != core);
         loop {
             let (before, mut refused) = (places.len(), vec![]);
-            places.retain(|&(name, core)| match self.order(name, core, BY_CONFIGURATION) {
-                Ok(moved) => {
-                    done.changed.push(format!("cores.placement: {name} is on core {}", moved.core));
-                    false
-                }
-                Err(error) => {
-                    refused.push(format!("{name} stays on core {}: {error}", self.0.core_of(name)));
-                    true
+            places.retain(|&(name, core)| {
+                match self.order(name, core, MoveCause::Configuration, BY_CONFIGURATION) {
+                    Ok(moved) => {
+                        let place = format!("cores.placement: {name} is on core {}", moved.core);
+                        done.changed.push(place);
+                        false
+                    }
+                    Err(error) => {
+                        let from = self.0.core_of(name);
+                        refused.push(format!("{name} stays on core {from}: {error}"));
+                        true
+                    }
                 }
             });
             if places.is_empty() || places.len() == before {
@@ -329,12 +345,16 @@ impl Placer {
         &self,
         name: ServerName,
         core: u32,
+        cause: MoveCause,
         reason: &str,
     ) -> Result<Moved, PlaceError> {
+        if self.0.is_stopping() {
+            return Err(PlaceError::Stopping(name));
+        }
         let (tell, told) = sync_channel(1);
         let (shared, reason) = (Arc::clone(&self.0), reason.to_owned());
         let work = move || {
-            let result = shared.place(name, core, &reason);
+            let result = shared.place(name, core, cause, reason);
             // The receiver is gone if it has waited too long.
             drop(tell.send(result));
             shared.settle(name);
@@ -346,17 +366,43 @@ impl Placer {
             error: error.to_string(),
         });
         begun?;
-        match told.recv_timeout(PATIENCE) {
-            Ok(result) => result,
-            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
-                Err(PlaceError::Late(name))
-            }
-        }
+        self.0.await_result(name, &told)
     }
 }
 
 impl Shared {
-    fn place(&self, name: ServerName, core: u32, reason: &str) -> Result<Moved, PlaceError> {
+    /// Waits for the result of a move, as long as the engine runs.
+    fn await_result(
+        &self,
+        name: ServerName,
+        told: &Receiver<Result<Moved, PlaceError>>,
+    ) -> Result<Moved, PlaceError> {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            match told.recv_timeout(STOP_LOOK) {
+                Ok(result) => return result,
+                Err(RecvTimeoutError::Timeout) if self.is_stopping() => {
+                    return Err(PlaceError::Stopping(name));
+                }
+                Err(RecvTimeoutError::Timeout) if Instant::now() < end => {}
+                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
+                    return Err(PlaceError::Late(name));
+                }
+            }
+        }
+    }
+
+    fn is_stopping(&self) -> bool {
+        self.ends.stopping.load(Ordering::Acquire)
+    }
+
+    fn place(
+        &self,
+        name: ServerName,
+        core: u32,
+        cause: MoveCause,
+        reason: String,
+    ) -> Result<Moved, PlaceError> {
         let number = self.number_of(name) as u32;
         let _moving = self.moving.try_lock().map_err(|_| PlaceError::Busy)?;
         let (from, to) = self.ends(name, core)?;
@@ -392,8 +438,9 @@ impl Shared {
             moved.pause_us
         );
         let Moved { server, from, core, pause_us } = moved.clone();
-        let (reason, arrived) = (reason.to_owned(), tactus_sys::clock::now());
-        self.record().note(RecentMove { server, from, core, pause_us, reason, arrived });
+        let arrived = clock::now();
+        let recent = RecentMove { server, from, core, pause_us, cause, reason, arrived };
+        self.record().note(recent, pause);
         Ok(moved)
     }
 
@@ -440,6 +487,9 @@ impl Shared {
         let (old, new) = (&self.ends.cores[from], &self.ends.cores[to]);
         if let Some(device) = self.renewer(name) {
             while !device.prepare(&old.tender).map_err(|error| refused(error.to_string()))? {
+                if self.is_stopping() {
+                    return Err(PlaceError::Stopping(name));
+                }
                 std::thread::sleep(Duration::from_nanos(LOOK.0));
             }
         }
@@ -451,7 +501,15 @@ impl Shared {
         };
         let migration = Migration::new(name, cpu, wakers);
         migration.begin(&old.mailbox, &new.mailbox);
+        let mut given_up = None;
         while !migration.is_left_alone() {
+            // Cores that end let go of it. An order that none of them has read stays in its
+            // mailbox.
+            let until = given_up.or_else(|| self.is_stopping().then(|| clock::now() + SECOND));
+            if until.is_some_and(|until| clock::now() >= until) {
+                return Err(PlaceError::Stopping(name));
+            }
+            given_up = until;
             wait(&mut sleeper);
         }
         Ok(migration.pause().unwrap_or_default())
@@ -469,7 +527,10 @@ impl Shared {
     /// is closed before the next move.
     fn settle(&self, name: ServerName) {
         let end = clock::now() + SECOND.times(5);
-        while self.renewer(name).is_some_and(|device| !device.settle()) && clock::now() < end {
+        while self.renewer(name).is_some_and(|device| !device.settle())
+            && clock::now() < end
+            && !self.is_stopping()
+        {
             std::thread::sleep(Duration::from_nanos(LOOK.0));
         }
     }
@@ -501,6 +562,9 @@ const BY_CONFIGURATION: &str = "the configuration says so";
 /// A core drops its part of a migration a moment after it has told of the arrival, and what a disk
 /// has begun ends without a wake-up.
 const LOOK: Nanos = Nanos(SECOND.0 / 1_000);
+
+/// How often an answer that waits looks whether the engine stops.
+const STOP_LOOK: Duration = Duration::from_millis(20);
 
 /// How long an answer waits for a disk that does not answer.
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -9,6 +9,7 @@ use std::time::Duration;
 use tactus_control::broker::{DeliverySpec, Output};
 use tactus_control::engine::{self, Engine};
 use tactus_control::placement::{CorePlan, ServerName};
+use tactus_control::placer::{MoveCause, PlaceError};
 use tactus_control::settings::{EngineSettings, Sendfile, Volume};
 use tactus_core::path::RequestPath;
 use tactus_core::stagger::Tick;
@@ -31,19 +32,25 @@ fn fixture(sendfile: Sendfile, len: usize) -> Fixture {
     fixture_with(sendfile, len, Auto::Auto)
 }
 
+/// An engine of one volume.
+fn settings(volume: &Path, placement: Auto<Vec<CorePlan>>) -> EngineSettings {
+    let volumes = vec![Volume::new(volume.into())];
+    let mut settings = EngineSettings { volumes, ..EngineSettings::default() };
+    // So few blocks that an ordinary user may have pipes for all of them.
+    settings.memory.arena = Auto::Set(Bytes(32 * MIB));
+    settings.cores.placement = placement;
+    settings.cores.system = volume.join("system");
+    settings
+}
+
 fn fixture_with(sendfile: Sendfile, len: usize, placement: Auto<Vec<CorePlan>>) -> Fixture {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory on a disk");
     let byte = |at: u32| (at.wrapping_mul(2_654_435_761) >> 24) as u8;
     let content: Vec<u8> = (0..len as u32).map(byte).collect();
     std::fs::write(dir.path().join("title.ts"), &content).expect("a title");
     let title = open(dir.path(), "/title.ts");
-    let volumes = vec![Volume::new(dir.path().into())];
-    let mut settings = EngineSettings { volumes, ..EngineSettings::default() };
+    let mut settings = settings(dir.path(), placement);
     settings.volumes[0].sendfile = sendfile;
-    // So few blocks that an ordinary user may have pipes for all of them.
-    settings.memory.arena = Auto::Set(Bytes(32 * MIB));
-    settings.cores.placement = placement;
-    settings.cores.system = dir.path().join("system");
     let engine = engine::start(&settings).expect("the engine starts");
     assert_eq!(engine.volumes[0].sendfile(), sendfile == Sendfile::On, "{:?}", engine.degraded);
     Fixture { engine, title, content, _dir: dir }
@@ -113,6 +120,57 @@ async fn all_resources_are_back_when_all_streams_have_ended() {
         assert!(fixture.engine.broker.levels().iter().all(|level| level.used == 0));
         assert_eq!(fixture.engine.counters.blocks[0].leased.value(), 0);
     }
+}
+
+#[test]
+fn a_placement_without_the_file_server_has_it_with_the_blocks_and_one_without_another_is_refused() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory on a disk");
+    let cpus = tactus_sys::thread::allowed_cores().expect("the cores");
+    let start = |names: &[&str]| {
+        let servers = names.iter().map(|name| name.parse().expect("a server")).collect();
+        let plan = vec![CorePlan { cpu: cpus[0], servers }];
+        engine::start(&settings(dir.path(), Auto::Set(plan)))
+    };
+    let engine = start(&["disk", "block", "delivery", "link"]).expect("it starts");
+    assert_eq!(engine.placer.placement()[0].servers.len(), 6);
+    let moved = engine.placer.place("file", cpus[0]).expect("it is there");
+    assert_eq!((moved.core, moved.pause_us), (cpus[0], 0));
+    drop(engine);
+    let refused = start(&["disk", "block", "link"]).err().expect("delivery is missing");
+    assert_eq!(
+        refused.to_string(),
+        "[cores] placement: `delivery` has no core; add it to the servers of one"
+    );
+}
+
+#[test]
+fn an_engine_that_stops_gives_up_its_moves_and_answers_at_once() {
+    let plan = two_links();
+    let [first, second] = &plan[..] else { return println!("skipped: there is one processor") };
+    let cpus = [first.cpu, second.cpu];
+    let fixture = fixture_with(Sendfile::Off, 1_000, Auto::Set(plan));
+    let placer = fixture.engine.placer.clone();
+    let mover = placer.clone();
+    let moving = std::thread::spawn(move || {
+        for core in cpus.into_iter().cycle() {
+            match mover.place("link", core) {
+                Ok(_) | Err(PlaceError::Busy) => {}
+                Err(error) => return error,
+            }
+        }
+        unreachable!("a circle of cores has no end")
+    });
+    let moves = || placer.totals().by_cause().map(|(_, count)| count).sum::<u64>();
+    while moves() < 10 {
+        std::thread::yield_now();
+    }
+    let begun = std::time::Instant::now();
+    drop(fixture);
+    // A move that cores have not ended was answered after five seconds.
+    assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
+    let error = moving.join().expect("no panic");
+    assert!(matches!(error, PlaceError::Stopping(_)), "{error}");
+    assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
 }
 
 /// Two link servers: the first with all other servers, the second on another core if there is one.
@@ -189,4 +247,5 @@ async fn the_servers_of_a_processor_that_goes_offline_move_to_another_core_and_s
     let moves = placer.moves();
     let because = format!("core {gone} is offline");
     assert!(moves.len() == 6 && moves.iter().all(|one| one.reason == because), "{moves:?}");
+    assert!(placer.totals().by_cause().any(|total| total == (MoveCause::Offline, 6)));
 }

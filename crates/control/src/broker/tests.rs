@@ -85,7 +85,7 @@ impl Fixture {
             datagram: DatagramCost::each(Nanos::from_micros(4)),
             sendfile: vec![false],
             connections: vec![SendCost {
-                per_send: Nanos(0),
+                per_send: Nanos::from_micros(1),
                 per_packet: Nanos(0),
                 per_mib: Nanos(0),
             }],
@@ -609,6 +609,24 @@ fn downloads_are_spread_over_the_link_servers() {
     assert_eq!(admit().sender, 0, "where the first one was");
     drop(second);
     assert_eq!(admit().sender, 0, "both are idle again");
+}
+
+#[test]
+fn link_servers_on_one_core_share_deliveries_and_one_leaves_with_its_half() {
+    let fixture = Fixture::with_links(100, 2);
+    fixture.broker.move_server(1, 0, "link.1 on core 0").expect("an idle core has room");
+    let grants: Vec<_> = (0..6).map(|_| fixture.admit(RATE, LEN).expect("room for all")).collect();
+    let sent_by = |sender| grants.iter().filter(|grant| grant.sender == sender).count();
+    assert_eq!([0, 1].map(sent_by), [3, 3]);
+    let promised = || {
+        let levels = fixture.broker.levels().into_iter();
+        let cores = levels.filter(|level| level.resource == Resource::Cpu);
+        cores.map(|level| level.used).collect::<Vec<_>>()
+    };
+    let together = promised();
+    assert!(together[0] > 0 && together[1] == 0, "{together:?}");
+    fixture.broker.move_server(1, 1, "link.1 on core 1").expect("an idle core has room");
+    assert_eq!(promised(), [together[0] / 2; 2]);
 }
 
 #[tokio::test]

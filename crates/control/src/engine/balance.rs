@@ -155,14 +155,15 @@ impl Watch {
         let Proposal { server, to, reason } = proposal;
         let name = self.parts.placer.names()[server];
         let [from, to] = [readings[server].core, to].map(|at| self.cpus[at]);
-        let Err(error) = self.parts.placer.order(name, to, &explained(reason, from, to)) else {
+        let explained = explained(reason, from, to);
+        let Err(error) = self.parts.placer.order(name, to, reason.into(), &explained) else {
             return;
         };
         self.balancer.refused(server, now);
         self.not_before = clock::now() + SECOND;
         match error {
-            // Somebody else moves one.
-            PlaceError::Busy => {}
+            // Somebody else moves one, or none is to move any more.
+            PlaceError::Busy | PlaceError::Stopping(_) => {}
             error => tracing::warn!("{name} stays on core {from}: {error}"),
         }
     }

@@ -4,8 +4,8 @@
 use std::collections::VecDeque;
 
 use serde::Serialize;
-use tactus_core::balance::Mobility;
-use tactus_core::units::MonoTime;
+use tactus_core::balance::{Mobility, Reason};
+use tactus_core::units::{MonoTime, Nanos};
 
 use crate::placement::ServerName;
 use crate::settings::Cores;
@@ -24,6 +24,80 @@ pub(super) struct Record {
     /// Processors that are offline.
     pub(super) offline: Vec<u32>,
     moves: VecDeque<RecentMove>,
+    totals: MoveTotals,
+}
+
+/// The cause of a move.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Debug)]
+#[serde(rename_all = "lowercase")]
+pub enum MoveCause {
+    /// A command.
+    Command,
+    /// Another configuration.
+    Configuration,
+    /// The balancer: the processor of its core is offline.
+    Offline,
+    /// The balancer: its core was busy.
+    Busy,
+    /// The balancer: most of what its core may promise was promised.
+    Promised,
+    /// The balancer: a request was refused for lack of a core's time.
+    Refused,
+    /// The balancer: its core can sleep.
+    Idle,
+}
+
+impl MoveCause {
+    /// All of them.
+    pub const ALL: [Self; 7] = [
+        Self::Command,
+        Self::Configuration,
+        Self::Offline,
+        Self::Busy,
+        Self::Promised,
+        Self::Refused,
+        Self::Idle,
+    ];
+
+    /// The name in status and metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Command => "command",
+            Self::Configuration => "configuration",
+            Self::Offline => "offline",
+            Self::Busy => "busy",
+            Self::Promised => "promised",
+            Self::Refused => "refused",
+            Self::Idle => "idle",
+        }
+    }
+}
+
+impl From<Reason> for MoveCause {
+    fn from(reason: Reason) -> Self {
+        match reason {
+            Reason::Offline => Self::Offline,
+            Reason::Busy(_) => Self::Busy,
+            Reason::Promised(_) => Self::Promised,
+            Reason::Refused(_) => Self::Refused,
+            Reason::Idle => Self::Idle,
+        }
+    }
+}
+
+/// The moves since the start.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct MoveTotals {
+    moves: [u64; MoveCause::ALL.len()],
+    /// The pauses of all of them: time in which a server began nothing.
+    pub paused: Nanos,
+}
+
+impl MoveTotals {
+    /// Moves by their cause.
+    pub fn by_cause(&self) -> impl Iterator<Item = (MoveCause, u64)> + use<> {
+        MoveCause::ALL.into_iter().zip(self.moves)
+    }
 }
 
 /// A move that was done, for people and programs.
@@ -37,6 +111,8 @@ pub struct RecentMove {
     pub core: u32,
     /// Time in which it began nothing, in microseconds.
     pub pause_us: u64,
+    /// Its cause.
+    pub cause: MoveCause,
     /// Why, as part of a sentence.
     pub reason: String,
     /// When it arrived.
@@ -61,6 +137,7 @@ impl Record {
             shares: vec![0; servers],
             offline: vec![],
             moves: VecDeque::with_capacity(MOVES),
+            totals: MoveTotals::default(),
         }
     }
 
@@ -91,7 +168,10 @@ impl Record {
         }
     }
 
-    pub(super) fn note(&mut self, moved: RecentMove) {
+    /// Notes a move with its pause.
+    pub(super) fn note(&mut self, moved: RecentMove, pause: Nanos) {
+        self.totals.moves[moved.cause as usize] += 1;
+        self.totals.paused += pause;
         if self.moves.len() == MOVES {
             self.moves.pop_front();
         }
@@ -101,5 +181,10 @@ impl Record {
     /// The last moves, the newest first.
     pub(super) fn moves(&self) -> Vec<RecentMove> {
         self.moves.iter().rev().cloned().collect()
+    }
+
+    /// All moves since the start.
+    pub(super) fn totals(&self) -> MoveTotals {
+        self.totals
     }
 }

@@ -82,6 +82,7 @@ fn refused(error: &PlaceError) -> Response {
     let text = error.to_string();
     match error {
         PlaceError::NoServer { .. } => Response::text(404, text),
+        PlaceError::Stopping(_) => Response::text(503, text),
         PlaceError::NoCore { .. }
         | PlaceError::NoRoom(_)
         | PlaceError::Busy

@@ -44,6 +44,7 @@ impl prometheus_client::collector::Collector for Collector {
         server(&mut page, sources)?;
         health(&mut page, sources)?;
         stalls(&mut page, sources)?;
+        servers(&mut page, sources)?;
         link(&mut page, sources)?;
         packets(&mut page, sources)?;
         local(&mut page, sources)?;
@@ -105,6 +106,25 @@ fn stalls(page: &mut Page, sources: &Sources) -> fmt::Result {
     let help =
         "Streams delayed for good by a stall of more than 250 ms; each counts once per stall";
     page.counter("tactus_streams_stalled", help, None, [(vec![], moved)])
+}
+
+/// The servers of the engine: what they use of their cores, and their moves to others.
+fn servers(page: &mut Page, sources: &Sources) -> fmt::Result {
+    let unit = || Some(Unit::Seconds);
+    let busy = sources.counters.servers.iter().map(|(name, counters)| {
+        (vec![("server", name.to_string())], seconds(counters.busy.value()))
+    });
+    let help = "Time of its real-time core that a server has used; a rate of 1 is a whole core";
+    page.counter("tactus_server_busy", help, unit(), busy)?;
+    let totals = sources.placer.totals();
+    let moves = totals.by_cause();
+    let moves = moves.map(|(cause, count)| (vec![("cause", cause.name().to_owned())], count));
+    let help = "Moves of servers to other real-time cores, by cause; the log and moves in \
+                /api/v1/status name each";
+    page.counter("tactus_server_moves", help, None, moves)?;
+    let help = "Time in which servers that moved began nothing";
+    let paused = seconds(totals.paused.0);
+    page.counter("tactus_server_move_pauses", help, unit(), [(vec![], paused)])
 }
 
 /// The process, with the names that Prometheus' own libraries use.

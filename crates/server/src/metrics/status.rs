@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::Serialize;
 use tactus_control::engine::{OngoingStall, Stall, StallSummary};
-use tactus_control::placer::{CoreStatus, RecentMove};
+use tactus_control::placer::{CoreStatus, MoveCause, RecentMove};
 use tactus_control::recording::{Figures, LossKind, Recorder};
 use tactus_core::disk_model::DiskModel;
 use tactus_core::units::Nanos;
@@ -186,6 +186,7 @@ struct MoveStatus {
     server: String,
     from: u32,
     core: u32,
+    cause: MoveCause,
     /// Why, as part of a sentence.
     reason: String,
     pause_us: u64,
@@ -374,10 +375,11 @@ fn stalls(sources: &Sources) -> StallStatus {
 
 fn moves(sources: &Sources) -> Vec<MoveStatus> {
     let now = clock::now();
-    let status = |RecentMove { server, from, core, pause_us, reason, arrived }| MoveStatus {
+    let status = |RecentMove { server, from, core, pause_us, cause, reason, arrived }| MoveStatus {
         server,
         from,
         core,
+        cause,
         reason,
         pause_us,
         seconds_ago: seconds(now.since(arrived).0),

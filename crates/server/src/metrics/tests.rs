@@ -67,6 +67,12 @@ fn figures_are_told_and_other_paths_are_left_to_titles() {
     for name in [
         "tactus_build{version=\"0.1.0\"} 1",
         "tactus_streams_ended_total{outcome=\"too_slow\"} 0",
+        "# TYPE tactus_server_busy_seconds counter",
+        "tactus_server_busy_seconds_total{server=\"disk.0\"} ",
+        "tactus_server_busy_seconds_total{server=\"link\"} ",
+        "tactus_server_moves_total{cause=\"command\"} 0",
+        "tactus_server_moves_total{cause=\"idle\"} 0",
+        "tactus_server_move_pauses_seconds_total 0",
         "tactus_lateness_seconds_bucket{le=\"0.005\"} 0",
         "tactus_deviation_ratio_bucket{le=\"+Inf\"} 0",
         "tactus_disk_cycles_missed_total{volume=\"/\"} 0",
