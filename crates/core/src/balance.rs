@@ -8,6 +8,7 @@
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
+use crate::mutant;
 use crate::units::{MonoTime, Nanos, SECOND};
 
 mod history;
@@ -142,7 +143,7 @@ impl Load {
 
     /// Thousandths of the time, or of what may be promised, whichever is more.
     fn fullness(&self, capacity: u64) -> u64 {
-        self.busy.max(self.of_promises(capacity))
+        mutant!(BusyIgnored, 0, self.busy).max(self.of_promises(capacity))
     }
 }
 
@@ -285,7 +286,7 @@ impl<'a> View<'a> {
         let judged = self.moves_from(from).filter_map(|(at, one, to)| {
             let left = self.fullness(from, &self.loads[from].without(one, one.busy));
             let after = left.max(self.fullness(to, &self.loads[to].with(one, one.busy)));
-            let pays = after + gain <= fullness;
+            let pays = after + mutant!(GainForgotten, 0, gain) <= fullness;
             pays.then(|| (after + self.penalty(from, to), at, to))
         });
         judged.min().map(|(_, server, to)| Proposal { server, to, reason })
@@ -321,7 +322,8 @@ impl<'a> View<'a> {
                 let filled = self.fullness(to, &loads[to].with(one, one.peak));
                 let is_near = self.cores[to].position.node == node;
                 let fits = to != from && is_near && self.fits(one, to, more[to]);
-                (fits && filled <= PACKED).then_some((filled, Reverse(to)))
+                let is_room = filled <= mutant!(PackedFull, 1000, PACKED);
+                (fits && is_room).then_some((filled, Reverse(to)))
             };
             let (_, Reverse(to)) = awake.iter().filter_map(takes).max()?;
             first = first.or(Some(Proposal { server, to, reason: Reason::Idle }));

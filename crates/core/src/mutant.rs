@@ -132,6 +132,12 @@ mod switch {
         PortKept,
         /// The new core of a server is not woken for it.
         ArrivalUnwoken,
+        /// The balancer looks at promises alone, and not at the time that servers use.
+        BusyIgnored,
+        /// A server leaves a full core though the fuller one of both is as full afterwards.
+        GainForgotten,
+        /// Servers come together on a core that is full then.
+        PackedFull,
     }
 
     impl Mutant {
@@ -176,6 +182,10 @@ mod switch {
         /// Those of a disk with an arm that is full while many streams begin, which random worlds
         /// seldom have.
         pub const OF_FULL_DISKS: [Self; 1] = [Self::RoundIgnored];
+
+        /// Those of the balancer, which worlds with a load of their own tell.
+        pub const OF_THE_BALANCER: [Self; 3] =
+            [Self::BusyIgnored, Self::GainForgotten, Self::PackedFull];
 
         /// Those of the pacer, which no world of disks tells, but the worlds of packets do.
         pub const OF_THE_PACER: [Self; 9] = [

@@ -1,4 +1,4 @@
-//! Worlds with two real-time cores and the balancer, whose load doubles at a known time.
+//! Worlds with several real-time cores and the balancer, whose load doubles at a known time.
 //!
 //! Promise: no stream is late, as in all worlds; the tally has the number of moves and the time of
 //! the last one.
@@ -17,17 +17,28 @@ use crate::world::{Outcome, World};
 pub struct Balancing {
     /// The source of all randomness.
     pub seed: u64,
+    /// Cores.
+    pub cores: usize,
+    /// Link servers.
+    pub links: usize,
+    /// Viewers that come at [`BEGIN`]: 20 of them take half of a core.
+    pub viewers: u64,
     /// The second in which as many viewers come again; none if they never do.
     pub doubles: Option<u64>,
     /// Length of the run in seconds.
     pub seconds: u64,
 }
 
+impl Default for Balancing {
+    fn default() -> Self {
+        Self { seed: 1, cores: 2, links: 2, viewers: 20, doubles: None, seconds: 40 }
+    }
+}
+
 const RATE: BitRate = BitRate(8_000_000);
-const VIEWERS: u64 = 20;
 /// The second in which the first viewers come, when idle servers share a core.
 pub const BEGIN: u64 = 20;
-/// Of a core's time the sends of 20 viewers, 16 a second each, take two fifths.
+/// The sends of 20 viewers, 16 a second each, take 35 % of a core's time, their reads half of that.
 const WORK: Nanos = Nanos::from_micros(1_100);
 
 impl Balancing {
@@ -44,16 +55,16 @@ impl Balancing {
         let duration = SECOND.times(self.seconds);
         let length = RATE.bytes_in(duration + SECOND.times(60));
         let client = |number: u64| {
-            let second = if number < VIEWERS { Some(BEGIN) } else { self.doubles };
-            let within = Nanos(number % VIEWERS * SECOND.0 / 10 / VIEWERS);
+            let second = if number < self.viewers { Some(BEGIN) } else { self.doubles };
+            let within = Nanos(number % self.viewers * SECOND.0 / 10 / self.viewers);
             let arrives = SECOND.times(second.unwrap_or(2 * self.seconds)) + within;
             ClientSpec { arrives, ..ClientSpec::viewer(RATE, duration.times(3)) }
         };
         Swarm {
             seed: self.seed,
             duration,
-            cores: 2,
-            links: 2,
+            cores: self.cores,
+            links: self.links,
             work: Some(WORK),
             volumes: vec![VolumeSpec {
                 kind: DiskKind::Sata,
@@ -68,8 +79,8 @@ impl Balancing {
                 faults: vec![],
                 guess: None,
             }],
-            titles: (0..2 * VIEWERS).map(|number| Title::paced(number, length)).collect(),
-            clients: (0..2 * VIEWERS).map(client).collect(),
+            titles: (0..2 * self.viewers).map(|number| Title::paced(number, length)).collect(),
+            clients: (0..2 * self.viewers).map(client).collect(),
             ..Swarm::quiet(duration)
         }
     }

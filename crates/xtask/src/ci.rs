@@ -261,6 +261,7 @@ fn hunt(workspace: &Workspace) -> Result<Remark> {
         "--locked",
         "--test=mutants",
         "--test=learning_mutants",
+        "--test=balancing_mutants",
         "--test=spinning_mutants",
         "--test=datagram_mutants",
         "--test=pacer_mutants",
