@@ -7,6 +7,7 @@ use clap::Parser;
 use tactus_core::units::{Nanos, SECOND};
 
 use crate::campaign::{self, Campaign, CampaignResult};
+use crate::large::LargeMachine;
 use crate::packets::{self, Search};
 use crate::run::{Scenario, run_twice};
 use crate::speed::{self, Speed};
@@ -47,6 +48,14 @@ struct Arguments {
     /// Measure how fast a hundred streams run for an hour.
     #[arg(long)]
     bench: bool,
+    /// A machine of 64 cores, 8 disks and 4 link servers, all of which move at random, and 20,000
+    /// streams, for `--duration` seconds, 600 by default: how long it takes, and the first byte
+    /// that is late.
+    #[arg(long)]
+    large: bool,
+    /// Streams of `--large`.
+    #[arg(long, requires = "large")]
+    streams: Option<u64>,
     /// Switch deliberate mistakes on, one after the other, for at most `--seconds` each; only that
     /// of `--with`, where it is named.
     #[cfg(feature = "mutants")]
@@ -87,6 +96,9 @@ pub fn main() -> ExitCode {
     }
     if arguments.packets {
         return packets(&arguments);
+    }
+    if arguments.large {
+        return large(&arguments);
     }
     match arguments.seed {
         Some(seed) => one(Scenario { seed, ..template }),
@@ -132,6 +144,46 @@ fn bench(duration: Nanos) -> ExitCode {
         if let Some(took) = took.map(|took| took.as_secs_f64()) {
             let ratio = simulated / took;
             println!("{took:.2} s {name}: {ratio:.0} times as fast as real time (bar: 1000)");
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+fn large(arguments: &Arguments) -> ExitCode {
+    let usual = LargeMachine::default();
+    let machine = LargeMachine {
+        seed: arguments.seed.unwrap_or(usual.seed),
+        streams: arguments.streams.unwrap_or(usual.streams),
+        seconds: arguments.duration.unwrap_or(usual.seconds),
+        ..usual
+    };
+    let Speed { outcome, wall, busy } = match machine.measure() {
+        Ok(speed) => speed,
+        Err(violation) => {
+            println!("{machine:?} broke {violation}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let tally = outcome.tally;
+    println!(
+        "{} cores, {} disks and {} link servers for {} s: {} streams at most, {} moves, {} sends, \
+         {} GB, {} MB of uploads, {} titles to their end, {} refused, {} underruns, no late byte",
+        machine.cores,
+        machine.volumes,
+        machine.links,
+        machine.seconds,
+        tally.streams_max,
+        tally.moves,
+        tally.sends,
+        tally.bytes / 1_000_000_000,
+        tally.written / 1_000_000,
+        tally.completed,
+        tally.refused,
+        tally.underruns,
+    );
+    for (name, took) in [("on the wall", Some(wall)), ("of one core", busy)] {
+        if let Some(took) = took {
+            println!("{:.0} s {name}", took.as_secs_f64());
         }
     }
     ExitCode::SUCCESS

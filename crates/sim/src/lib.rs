@@ -36,6 +36,8 @@ pub mod campaign;
 pub mod hunt;
 pub mod speed;
 
+pub mod large;
+
 pub mod command;
 
 pub use swarm::Mode;

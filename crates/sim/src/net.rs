@@ -96,7 +96,7 @@ pub(crate) struct DeliveryState {
 }
 
 /// Handles count in steps of this, so that place and serial can be separated.
-const PLACES: i32 = 1024;
+const PLACES: i32 = 1 << 17;
 
 /// The waits of paced deliveries for their first bytes.
 #[derive(Clone, Copy, Debug)]

@@ -35,7 +35,11 @@ const RATE: BitRate = BitRate(8_800_000);
 /// # Errors
 /// The first broken invariant.
 pub fn measure(duration: Nanos) -> Result<Speed, Violation> {
-    let swarm = swarm(duration);
+    timed(swarm(duration))
+}
+
+/// Runs a world with the clock of the machine beside it.
+pub(crate) fn timed(swarm: Swarm) -> Result<Speed, Violation> {
     let (begin, busy_before) = (Instant::now(), time_on_core());
     let outcome = caught(move || World::new(swarm).run())?;
     let busy = time_on_core().zip(busy_before).map(|(after, before)| after - before);

@@ -78,6 +78,7 @@ pub(crate) struct World {
     stores: Vec<Option<Store>>,
     uploaders: Vec<Uploader>,
     live: Vec<Option<Live>>,
+    live_count: u64,
     /// For each title, its pin, and the number of streams that rely on it.
     pinned: Vec<PinnedTitle>,
     /// For each title, when one of its streams was last reported as finished.
@@ -382,6 +383,7 @@ impl World {
                 .map(|(n, &s)| Uploader::new(n, s, &dice))
                 .collect(),
             live: (0..swarm.streams).map(|_| None).collect(),
+            live_count: 0,
             pinned: vec![PinnedTitle::default(); titles.len()],
             last_finished: vec![now; titles.len()],
             starting: vec![],
@@ -435,7 +437,7 @@ impl World {
         self.close();
         let leftover = self.end + DRAIN_MAX;
         self.close_stores();
-        while self.live.iter().any(Option::is_some) || self.stores_are_busy() {
+        while self.live_count > 0 || self.stores_are_busy() {
             require(self.now < leftover, Invariant::Progress, || {
                 let left = self.live.iter().flatten().next();
                 let busy = self.stores_are_busy();

@@ -422,8 +422,8 @@ impl World {
             len,
         });
         self.tally.started += 1;
-        let streams = self.live.iter().flatten().count() as u64;
-        self.tally.streams_max = self.tally.streams_max.max(streams);
+        self.live_count += 1;
+        self.tally.streams_max = self.tally.streams_max.max(self.live_count);
         let Client { spec, dice, .. } = &mut self.clients[client];
         let stay = Nanos(spec.stay.0 / 2 + dice.below(spec.stay.0));
         self.push(self.now + stay, Event::Leave { stream });
@@ -533,6 +533,7 @@ impl World {
                 format!("{stream:?} retired at {now:?}, but has not finished"),
             );
         };
+        self.live_count -= 1;
         self.trace.note_all([now.0, u64::from(stream.index)]);
         let Live { client, grant, title, .. } = live;
         self.clients[client].stale = Some(stream);
@@ -568,6 +569,10 @@ impl World {
     /// Checks progress: streams begin, and end after a stop.
     pub(super) fn check_progress(&self) {
         let now = self.now;
+        let mut has_waiters = vec![false; self.titles.len()];
+        for live in self.live.iter().flatten().filter(|live| live.finished.is_none()) {
+            has_waiters[live.title] = true;
+        }
         for live in self.live.iter().flatten() {
             let spec = &self.swarm.volumes[live.grant.volume];
             let healthy = spec.faults.is_empty() && self.swarm.pauses.is_empty();
@@ -575,8 +580,7 @@ impl World {
             // A read without other waiters is dropped, unless the disk works on it. A read with
             // other waiters continues: for a download in best-effort time, of which there may be
             // none.
-            let mut all = self.live.iter().flatten();
-            let shares = all.any(|other| other.title == live.title && other.finished.is_none());
+            let shares = has_waiters[live.title];
             let has_time = !matches!(live.grant.request, Request::BestEffort | Request::Pin);
             // By then its first blocks have been read, with or without waiters.
             let begins = live.started + spec.cycle.times(BEGIN_CYCLES);

@@ -1,0 +1,27 @@
+//! Servers of a large machine move ten thousand times beside streams, datagrams and uploads.
+//!
+//! The world stops at the first byte or datagram that is early, late, lost or sent twice, at an
+//! acknowledged byte that is not on its disk, and at a block, stream or timer that is left over.
+
+use tactus_core::units::MILLISECOND;
+use tactus_sim::large::LargeMachine;
+
+#[test]
+fn ten_thousand_moves_among_64_cores_lose_delay_and_repeat_nothing() {
+    let world = LargeMachine {
+        volumes: 4,
+        streams: 400,
+        datagrams: 40,
+        uploads: 2,
+        every: MILLISECOND,
+        seconds: 12,
+        ..LargeMachine::default()
+    };
+    let tally = match world.measure() {
+        Ok(speed) => speed.outcome.tally,
+        Err(violation) => panic!("{world:?} broke {violation}"),
+    };
+    assert!(tally.moves >= 10_000, "{tally:?}");
+    assert_eq!((tally.streams_max, tally.underruns), (440, 0), "{tally:?}");
+    assert!(tally.datagrams > 10_000 && tally.uploads > 0 && tally.completed > 0, "{tally:?}");
+}
