@@ -78,8 +78,9 @@ pub enum Bench {
     /// 200 streams while the servers of the engine move between two cores: pauses, and what the
     /// streams notice.
     Migrate(Options),
-    /// Streams that double and go away again: how soon servers of the engine have moved to the
-    /// other core and back, and what the streams notice.
+    /// Streams that double, grow past what one core carries, and go away again: how soon servers of
+    /// the engine have moved to the other core and back, what the streams notice, and how good the
+    /// place is beside those by hand.
     Balance(Options),
     /// A loaded server under a memory limit.
     Memory(Options),

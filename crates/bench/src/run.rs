@@ -1,7 +1,8 @@
 //! One measured run: a server, N streams, and what they cost and were.
 //!
 //! Promise: the measured span begins when all streams run and the warm-up is over; how long a
-//! stream waits for its first byte is a figure of its own; cost and payload are of the same span. A
+//! stream waits for its first byte is a figure of its own; cost and payload are of the same span,
+//! which is the measured one unless the bench names a part of it. A
 //! run in which the machine stood still too often is no result; one in which the server ended is an
 //! error.
 
@@ -93,6 +94,8 @@ const BEGIN_MAX: Nanos = SECOND.times(15);
 pub struct Outcome {
     /// The measured span.
     pub measured: Span,
+    /// The part of it in which CPU time was counted.
+    pub costed: Span,
     /// Standstills of the machine.
     pub gaps: Vec<Span>,
     /// One per stream.
@@ -101,9 +104,11 @@ pub struct Outcome {
     pub answers: Vec<Answer>,
     /// One per further request.
     pub extra_answers: Vec<Answer>,
+    /// One per further request.
+    pub extra_traces: Vec<Trace>,
     /// When the receiver stopped.
     pub stopped_at: MonoTime,
-    /// CPU time in the measured span.
+    /// CPU time in `costed`.
     pub spent: CpuUsage,
     /// The most memory that the server's first process held, in bytes.
     pub memory_peak: Option<Bytes>,
@@ -128,7 +133,7 @@ pub struct Figures {
     pub payload: u64,
     /// Share of the payload that the rates ask for.
     pub payload_share: f64,
-    /// CPU seconds per 10^9 payload bytes: threads, kernel workers and X.
+    /// CPU seconds per 10^9 payload bytes of all requests: threads, kernel workers and X.
     pub cpu_per_gb: f64,
     /// The same of the threads alone.
     pub tree_per_gb: f64,
@@ -164,6 +169,9 @@ pub struct Extra<'a> {
     pub group: Option<&'a Path>,
     /// Whether the server takes uploads.
     pub uploads: bool,
+    /// CPU time is counted from and to these times after the beginning of the measured span; by
+    /// default in all of it.
+    pub costed: Option<(Nanos, Nanos)>,
     /// Done before each run, the repeated ones too.
     pub before: Option<&'a (dyn Fn() -> Result<()> + Sync)>,
 }
@@ -215,9 +223,11 @@ fn watch(
     };
     let from = all_run_at + scene.warm_up;
     let measured = Span { from, to: from + scene.length };
+    let part = |(begin, end): (Nanos, Nanos)| Span { from: from + begin, to: from + end };
+    let costed = extra.costed.map_or(measured, part);
     let spent = std::thread::scope(|scope| {
         let beside = extra.beside.map(|act| scope.spawn(move || act(from)));
-        let spent = measure(&mut server, measured);
+        let spent = measure(&mut server, measured, costed);
         match beside.map(|act| act.join()) {
             Some(Err(_)) => Err(anyhow!("what ran beside the run panicked")),
             Some(Ok(Err(error))) => Err(error),
@@ -254,10 +264,12 @@ fn watch(
     }
     Ok(Outcome {
         measured,
+        costed,
         gaps,
         traces,
         answers,
         extra_answers,
+        extra_traces,
         stopped_at,
         spent,
         memory_peak,
@@ -265,13 +277,14 @@ fn watch(
     })
 }
 
-/// Sleeps through the measured span and answers what ran in it.
-fn measure(server: &mut Server, span: Span) -> Result<CpuUsage> {
-    interrupt::sleep_until(span.from)?;
+/// Sleeps through the measured span and answers what ran in the part of it that is costed.
+fn measure(server: &mut Server, span: Span, costed: Span) -> Result<CpuUsage> {
+    interrupt::sleep_until(costed.from)?;
     server.check()?;
     let before = CpuSnapshot::take()?;
-    interrupt::sleep_until(span.to)?;
+    interrupt::sleep_until(costed.to)?;
     let spent = CpuSnapshot::take()?.since(&before, server.process());
+    interrupt::sleep_until(span.to)?;
     server.check()?;
     Ok(spent)
 }
@@ -342,7 +355,10 @@ impl Outcome {
         let payload: u64 = traces.iter().map(|trace| trace.bytes_between(span.from, span.to)).sum();
         let wanted = scene.rate.bytes_in(span.length()).0 as f64 * traces.len() as f64;
         let cost = self.spent.cost(scene.idle.unwrap_or(&CpuUsage::default()));
-        let per_gb = |seconds: f64| seconds * 1e9 / payload.max(1) as f64;
+        let all = traces.iter().chain(&self.extra_traces);
+        let paid: u64 =
+            all.map(|trace| trace.bytes_between(self.costed.from, self.costed.to)).sum();
+        let per_gb = |seconds: f64| seconds * 1e9 / paid.max(1) as f64;
         let plays = self.plays(scene);
         let starts: Vec<f64> =
             plays.iter().filter_map(|play| Some(play.began_after?.0 as f64 / 1e9)).collect();
@@ -387,14 +403,21 @@ impl Outcome {
 
     /// Plays every stream from its request to the end of the run.
     pub fn plays(&self, scene: &Scene<'_>) -> Vec<Underruns> {
+        self.played(scene, &self.traces, &self.answers)
+    }
+
+    /// The same of the further requests.
+    pub fn extra_plays(&self, scene: &Scene<'_>) -> Vec<Underruns> {
+        self.played(scene, &self.extra_traces, &self.extra_answers)
+    }
+
+    fn played(&self, scene: &Scene<'_>, traces: &[Trace], answers: &[Answer]) -> Vec<Underruns> {
         let player = Player { rate: scene.rate, start_up: scene.start_up };
-        let streams = self.traces.iter().zip(&self.answers);
-        streams
-            .map(|(trace, answer)| {
-                let asked = answer.asked_at.unwrap_or(answer.opened_at);
-                player.play(trace, asked, self.stopped_at, answer.end == End::Complete)
-            })
-            .collect()
+        let play = |(trace, answer): (&Trace, &Answer)| {
+            let asked = answer.asked_at.unwrap_or(answer.opened_at);
+            player.play(trace, asked, self.stopped_at, answer.end == End::Complete)
+        };
+        traces.iter().zip(answers).map(play).collect()
     }
 
     /// Seconds from each request to its first payload.
