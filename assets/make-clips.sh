@@ -1,5 +1,6 @@
 #!/bin/sh
-# Makes the two clips beside this file from public test sources. See README.md for why each option is there.
+# Makes the two clips beside this file from public test sources. See README.md for why each option
+# is there.
 set -eu
 cd "$(dirname "$0")"
 

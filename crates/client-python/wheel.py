@@ -1,7 +1,7 @@
 """Packs the wheel of the Python package: python3 wheel.py LIBRARY VERSION DIRECTORY
 
-LIBRARY is what `cargo build -p tactus-client-python` makes, libtactus_python.so. Prints the path of the wheel, which is
-the same for the same library and tree: sorted names, a fixed time, no owner.
+LIBRARY is what `cargo build -p tactus-client-python` makes, libtactus_python.so. Prints the path of
+the wheel, which is the same for the same library and tree: sorted names, a fixed time, no owner.
 """
 
 import base64

@@ -3,8 +3,9 @@
 
     gst_rtsp_server.py MOVIE [PORT]
 
-plays the video of MOVIE (MP4, H.264) at /play, and takes video (H.264) at /record from user `anna` with the
-password `correct-horse`. Debian: gir1.2-gst-rtsp-server-1.0, gstreamer1.0-plugins-good, gstreamer1.0-plugins-bad, python3-gi.
+plays the video of MOVIE (MP4, H.264) at /play, and takes video (H.264) at /record from user `anna`
+with the password `correct-horse`. Debian: gir1.2-gst-rtsp-server-1.0, gstreamer1.0-plugins-good,
+gstreamer1.0-plugins-bad, python3-gi.
 """
 
 import sys
@@ -33,7 +34,9 @@ def main():
     server.set_auth(auth)
 
     play = GstRtspServer.RTSPMediaFactory()
-    play.set_launch(f"( filesrc location={movie} ! qtdemux ! h264parse ! rtph264pay name=pay0 pt=96 )")
+    play.set_launch(
+        f"( filesrc location={movie} ! qtdemux ! h264parse ! rtph264pay name=pay0 pt=96 )"
+    )
     record = GstRtspServer.RTSPMediaFactory()
     record.set_launch("( rtph264depay name=depay0 ! h264parse ! fakesink )")
     record.set_transport_mode(GstRtspServer.RTSPTransportMode.RECORD)

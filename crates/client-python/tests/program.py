@@ -1,4 +1,6 @@
-"""The parts of the package against a server: program.py PART SOCKET FILE, where FILE has the bytes of each title.
+"""The parts of the package against a server: program.py PART SOCKET FILE.
+
+FILE has the bytes of each title.
 
 A part fails by an exception, and prints its name when it ends.
 """
@@ -185,7 +187,9 @@ def requests():
     # Threads share a client.
     found = []
     threads = [
-        threading.Thread(target=lambda at=at: found.append(title.read(at, 100_000) == BYTES[at : at + 100_000]))
+        threading.Thread(
+            target=lambda at=at: found.append(title.read(at, 100_000) == BYTES[at : at + 100_000])
+        )
         for at in range(8)
     ]
     for thread in threads:
@@ -231,7 +235,8 @@ def streams():
             assert error.errno == errno.EBUSY and "no room" in error.strerror, error
             stream = client.stream(title, rate=16_000_000, first=3)
         assert (stream.rate, stream.position, stream.at_end) == (16_000_000, 3, False)
-        assert stream.take(5) == BYTES[3:8] and stream.read(5) == BYTES[8:13] and stream.read(0) == b""
+        assert stream.take(5) == BYTES[3:8] and stream.read(5) == BYTES[8:13]
+        assert stream.read(0) == b""
         buffer = bytearray(7)
         assert stream.read_into(buffer) == 7 and buffer == BYTES[13:20]
         assert stream.ready() == END - 20
@@ -378,7 +383,9 @@ def rings_in_event_loop():
                     assert await recording.write(BYTES) == END
                     assert recording.length == END
 
-            parts = await asyncio.gather(streamed(0), streamed(END - 5), recorded(), title.read(0, END))
+            parts = await asyncio.gather(
+                streamed(0), streamed(END - 5), recorded(), title.read(0, END)
+            )
             assert parts == [BYTES, BYTES[-5:], None, BYTES]
             async with await client.create("/three", length=3) as writer:
                 assert await writer.write(b"abc") == 3 and writer.length == 3

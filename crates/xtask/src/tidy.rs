@@ -48,6 +48,7 @@ pub(crate) fn check(workspace: &Workspace) -> Result<Remark> {
     findings.extend(layers::check(&graph));
     findings.extend(fences::check(&tree.sources, &graph.roots));
     findings.extend(form::check(&tree.sources));
+    findings.extend(form::check_scripts(&tree.texts));
     findings.extend(form::check_prose(&tree.texts));
     findings.extend(order::check(&tree.sources));
     findings.extend(outputs::check(&tree.sources));

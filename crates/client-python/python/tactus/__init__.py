@@ -45,7 +45,10 @@ PIECE = 128 << 10
 
 
 def connect(
-    path: str | os.PathLike[str] | None = None, *, data: int | None = None, spin: float | None = None
+    path: str | os.PathLike[str] | None = None,
+    *,
+    data: int | None = None,
+    spin: float | None = None,
 ) -> Client:
     """Connects to the server at a Unix socket, by default `PATH`.
 
@@ -63,13 +66,20 @@ class Client(_native.Client):
         return Title(self.open_title(path))
 
     def stream(
-        self, title: Title, *, first: int = 0, rate: int | None = None, burst: int = 0, room: int = 0
+        self,
+        title: Title,
+        *,
+        first: int = 0,
+        rate: int | None = None,
+        burst: int = 0,
+        room: int = 0,
     ) -> Stream:
         """Has a title sent at a rate, from the byte `first` on. The title can be closed meanwhile.
 
         `rate`: bits per second; by default the title's own, which may vary with its content.
         `burst`: bytes that come at once at the beginning, if the rate is constant.
-        `room`: bytes of the ring, how far the program may be behind; by default the burst and half a second.
+        `room`: bytes of the ring, how far the program may be behind; by default the burst and half
+        a second.
         """
         return Stream(self, title, first=first, rate=rate, burst=burst, room=room)
 
@@ -77,7 +87,8 @@ class Client(_native.Client):
         """Begins to write a title, which has no name before `Writer.publish`.
 
         `length`: its bytes, for which space and quota are claimed at once.
-        `replace`: what may have the name: "titles" (one is replaced, if there is one), "nothing" or "existing".
+        `replace`: what may have the name: "titles" (one is replaced, if there is one), "nothing" or
+        "existing".
         """
         return Writer(self, path, length=length, replace=replace)
 
@@ -93,7 +104,9 @@ class Client(_native.Client):
         return MemoryWriter(self, path, edit=True)
 
     def resume_in_memory(self, path: str, upload: str) -> MemoryWriter:
-        """Goes on with a title as far as it was synced before this program, the server or the machine has ended.
+        """Goes on with a title as far as it was synced before its writer ended.
+
+        The writer is this program, the server or the machine.
 
         `upload`: what `MemoryWriter.upload` has said.
         """
@@ -218,7 +231,10 @@ class StreamFile(io.RawIOBase):
 
 
 class Writer(_native.Writer):
-    """A title that is written. As a context it is published at the end, and dropped after an exception."""
+    """A title that is written.
+
+    As a context it is published at the end, and dropped after an exception.
+    """
 
     def file(self, buffer_size: int = PIECE) -> io.BufferedWriter | WriterFile:
         """A file object that writes the title; unbuffered with a `buffer_size` of 0."""
@@ -236,7 +252,9 @@ class Writer(_native.Writer):
 
 
 class MemoryWriter(_native.MemoryWriter):
-    """A title that is built in place, in any order, in memory that the server shares. One thread at a time uses it.
+    """A title that is built in place, in any order, in memory that the server shares.
+
+    One thread at a time uses it.
 
     As a context it is closed at the end: what was neither synced nor published is dropped.
     """
@@ -244,10 +262,12 @@ class MemoryWriter(_native.MemoryWriter):
     _view: memoryview | None = None
 
     def view(self) -> memoryview:
-        """All bytes that are there, to be changed; those that are final (`written_back`) only to be read.
+        """All bytes that are there, to be changed.
 
-        After `grow` a new view has the new bytes. Views of before stay valid, and show the same memory; they have
-        nothing but zeros when the title is published or dropped.
+        Those that are final (`written_back`) are only to be read.
+
+        After `grow` a new view has the new bytes. Views of before stay valid, and show the same
+        memory; they have nothing but zeros when the title is published or dropped.
         """
         length = self.length
         if self._view is None or len(self._view) != length:
@@ -266,7 +286,10 @@ class MemoryWriter(_native.MemoryWriter):
 
 
 class Recording(_native.Recording):
-    """A title that is written at a rate. As a context it is finished at the end. One thread at a time uses it."""
+    """A title that is written at a rate.
+
+    As a context it is finished at the end. One thread at a time uses it.
+    """
 
     def file(self, buffer_size: int = PIECE) -> io.BufferedWriter | WriterFile:
         """A file object that writes the title; unbuffered with a `buffer_size` of 0."""

@@ -34,7 +34,10 @@ class Client:
         `None` if they are over, or if no read is under way.
         """
     def fileno(self) -> int:
-        """The descriptor that becomes readable after `arm` when a completion comes. It must not be read."""
+        """The descriptor that becomes readable after `arm` when a completion comes.
+
+        It must not be read.
+        """
     def arm(self) -> bool:
         """Prepares to wait for the descriptor. False if there is a completion already."""
     def disarm(self) -> None:
@@ -67,9 +70,10 @@ class Title:
     def reserve(self, interval_ns: int, length: int, *, tolerance_ns: int = 0) -> Reserve:
         """Reserves room for reads at moments: disk time, memory and CPU, until the title is closed.
 
-        From then on a read of this title `at` a moment is answered at it, or refused by its completion: ETIME if the
-        moment is nearer than `Reserve.ahead`, EBUSY if the moments are closer to each other than reserved, EMSGSIZE if
-        the read is longer. Raises EBUSY or ENOSPC if the server has no room.
+        From then on a read of this title `at` a moment is answered at it, or refused by its
+        completion: ETIME if the moment is nearer than `Reserve.ahead`, EBUSY if the moments are
+        closer to each other than reserved, EMSGSIZE if the read is longer. Raises EBUSY or ENOSPC
+        if the server has no room.
         `interval_ns`: between two moments in the mean, in nanoseconds.
         `length`: bytes of a read at most, no more than a block has.
         `tolerance_ns`: how much earlier than the interval allows a moment may be.
@@ -119,7 +123,10 @@ class Stream:
         """Ends it."""
 
 class Writer:
-    """A title that is written. It has no name before `publish`; closed before, nothing of it is left."""
+    """A title that is written.
+
+    It has no name before `publish`; closed before, nothing of it is left.
+    """
 
     def __new__(
         cls, client: Client, path: str, *, length: int | None = None, replace: str = "titles"
@@ -130,7 +137,10 @@ class Writer:
     def write(self, data: Buffer) -> int:
         """Appends all of `data`, and waits until the server has it. Returns its number of bytes."""
     def sync(self) -> None:
-        """Waits until all bytes so far are on stable storage. They are no title before `publish`."""
+        """Waits until all bytes so far are on stable storage.
+
+        They are no title before `publish`.
+        """
     def publish(self, modified_ns: int | None = None) -> None:
         """Makes a title of all bytes, and waits until it is on stable storage.
 
@@ -174,7 +184,9 @@ class MemoryWriter:
     def fileno(self) -> int:
         """The descriptor of its memory file."""
     def grow(self, length: int) -> None:
-        """Has memory for at least `length` bytes from now on, new ones zero; claims quota and space for as many.
+        """Has memory for at least `length` bytes from now on, new ones zero.
+
+        Claims quota and space for as many.
 
         Raises ENOMEM, EDQUOT, ENOSPC or EFBIG; the title has the room that it had before then.
         """
@@ -216,7 +228,7 @@ class Recording:
     def ready(self) -> int:
         """The number of bytes that can be put now. Never waits."""
     def put(self, data: Buffer) -> int:
-        """Hands the first bytes of `data` over, as many as there is room for, and returns their number.
+        """Hands the first bytes of `data` over, as many as there is room for. Returns their number.
 
         Never waits.
         """
@@ -226,7 +238,10 @@ class Recording:
         Waits for room: a program that is faster than its rate is held to it.
         """
     def finish(self) -> int:
-        """Makes a title of all bytes, and waits until it is on stable storage. Returns its length."""
+        """Makes a title of all bytes, and waits until it is on stable storage.
+
+        Returns its length.
+        """
     def close(self) -> None:
         """Closes the recording; the server makes a title of the written bytes."""
 

@@ -4,8 +4,9 @@
     title = await client.open("/films/one.ts")
     head = await title.read(0, 188)
 
-One descriptor in the event loop serves all reads, streams and recordings of a client. Names are looked up by a thread
-of the loop's executor, because the server may have to ask a disk; there a writer waits, too.
+One descriptor in the event loop serves all reads, streams and recordings of a client. Names are
+looked up by a thread of the loop's executor, because the server may have to ask a disk; there a
+writer waits, too.
 """
 
 from __future__ import annotations
@@ -28,7 +29,10 @@ PIECES = 4
 async def connect(
     path: str | os.PathLike[str] | None = None, *, data: int | None = None
 ) -> Client:
-    """Connects to the server at a Unix socket, by default `tactus.PATH`; `data` as in `tactus.connect`."""
+    """Connects to the server at a Unix socket, by default `tactus.PATH`.
+
+    `data` is as in `tactus.connect`.
+    """
     loop = asyncio.get_running_loop()
     client = await loop.run_in_executor(None, lambda: tactus.connect(path, data=data))
     return Client(client, loop)
@@ -51,13 +55,23 @@ class Client:
         return Title(self, await self._loop.run_in_executor(None, self._client.open, path))
 
     async def stream(
-        self, title: Title, *, first: int = 0, rate: int | None = None, burst: int = 0, room: int = 0
+        self,
+        title: Title,
+        *,
+        first: int = 0,
+        rate: int | None = None,
+        burst: int = 0,
+        room: int = 0,
     ) -> Stream:
         """Has a title sent at a rate; as `tactus.Client.stream`."""
-        begin = lambda: self._client.stream(title._title, first=first, rate=rate, burst=burst, room=room)
+        begin = lambda: self._client.stream(
+            title._title, first=first, rate=rate, burst=burst, room=room
+        )
         return Stream(self, await self._loop.run_in_executor(None, begin))
 
-    async def create(self, path: str, *, length: int | None = None, replace: str = "titles") -> Writer:
+    async def create(
+        self, path: str, *, length: int | None = None, replace: str = "titles"
+    ) -> Writer:
         """Begins to write a title; as `tactus.Client.create`."""
         begin = lambda: self._client.create(path, length=length, replace=replace)
         return Writer(self, await self._loop.run_in_executor(None, begin))
@@ -132,7 +146,10 @@ class Client:
         await news
 
     def _look(self) -> None:
-        """Looks into all rings, so that only what is new from here on wakes the loop. Those that wait look again."""
+        """Looks into all rings, so that only what is new from here on wakes the loop.
+
+        Those that wait look again.
+        """
         for ring in self._rings:
             ring._look()
         for news in self._news:
@@ -267,7 +284,10 @@ class Stream:
         return self._stream.at_end
 
     async def read(self, length: int = PIECE) -> bytes:
-        """Reads up to `length` bytes, as many as have come. Waits for at least one; none come only at the end."""
+        """Reads up to `length` bytes, as many as have come.
+
+        Waits for at least one; none come only at the end.
+        """
         while not (data := self._stream.take(length)) and length and not self._stream.at_end:
             await self._client._ring_news()
         return data
@@ -336,7 +356,10 @@ class Recording:
         return length
 
     async def finish(self) -> int:
-        """Makes a title of all bytes, and waits until it is on stable storage. Returns its length."""
+        """Makes a title of all bytes, and waits until it is on stable storage.
+
+        Returns its length.
+        """
         return await self._client._loop.run_in_executor(None, self._recording.finish)
 
     def close(self) -> None:

@@ -1,12 +1,13 @@
-// Uploads through the page of a directory, as somebody would: node page.mjs CHROMIUM URL TOKEN FILE...
+// Uploads through the page of a directory, as somebody would:
+// node page.mjs CHROMIUM URL TOKEN FILE...
 import { chromium } from "playwright-core";
 
 const [program, url, token, ...files] = process.argv.slice(2);
 const browser = await chromium.launch({ executablePath: program, args: ["--no-sandbox"] });
 const page = await browser.newPage();
 const complaints = [];
-// A cut connection is told there as well, and 409 when what came before it is still being made durable:
-// what the page does about them is the test.
+// A cut connection is told there as well, and 409 when what came before it is still being made
+// durable: what the page does about them is the test.
 const expected = (text) => text.includes("ERR_") || text.includes("status of 409");
 page.on("console", (said) => {
   if (said.type() === "error" && !expected(said.text())) complaints.push(said.text());

@@ -1,8 +1,8 @@
 """Plays a title by aiortsp: for a while, a pause, and then from another place, and faster.
 
-Arguments: the address (rtsp:// for UDP, rtspt:// for the connection), where to go, and three files for the
-payload before, after, and at four times the speed. Fails when a packet is missing or one comes during the
-pause.
+Arguments: the address (rtsp:// for UDP, rtspt:// for the connection), where to go, and three files
+for the payload before, after, and at four times the speed. Fails when a packet is missing or one
+comes during the pause.
 """
 
 import asyncio

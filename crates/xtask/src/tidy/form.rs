@@ -9,6 +9,8 @@ const LINES_MAX: usize = 900;
 /// Columns of a line of code or of a comment. The formatter wraps code, but no strings, no comments
 /// and no bodies of macros, and then leaves the whole expression as it is.
 const CODE_COLUMNS_MAX: usize = 100;
+/// What else is as narrow as Rust, by the ends of file names.
+const SCRIPTS: [&str; 4] = [".py", ".pyi", ".sh", ".mjs"];
 /// Columns of a line of prose.
 const COLUMNS_MAX: usize = 120;
 /// Names that promise nothing.
@@ -27,13 +29,7 @@ pub(super) fn check(sources: &[Source]) -> Vec<Finding> {
             let what = format!("{lines} lines, at most {LINES_MAX}: split it by its promises");
             findings.push(Finding::of(path, what));
         }
-        for (number, line) in numbered(&source.text) {
-            let columns = line.chars().count();
-            if columns > CODE_COLUMNS_MAX && has_a_place_to_wrap(line) {
-                let what = format!("{columns} columns, at most {CODE_COLUMNS_MAX}: wrap the line");
-                findings.push(Finding::at(path, number, what));
-            }
-        }
+        findings.extend(too_wide(path, &source.text));
         let mut parts = path.trim_end_matches(".rs").split('/');
         if parts.any(|part| EMPTY_NAMES.contains(&part)) {
             findings.push(Finding::of(path, "name the file by its promise"));
@@ -43,6 +39,25 @@ pub(super) fn check(sources: &[Source]) -> Vec<Finding> {
             if words.next().is_some_and(|name| EMPTY_NAMES.contains(&name)) {
                 findings.push(Finding::at(path, number, "name the module by its promise"));
             }
+        }
+    }
+    findings
+}
+
+/// Checks the width of scripts and of code in other languages.
+pub(super) fn check_scripts(texts: &[Text]) -> Vec<Finding> {
+    let is_script = |text: &&Text| SCRIPTS.iter().any(|end| text.path.ends_with(end));
+    texts.iter().filter(is_script).flat_map(|text| too_wide(&text.path, &text.text)).collect()
+}
+
+/// The lines of code that are too wide.
+fn too_wide(path: &str, text: &str) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (number, line) in numbered(text) {
+        let columns = line.chars().count();
+        if columns > CODE_COLUMNS_MAX && has_a_place_to_wrap(line) {
+            let what = format!("{columns} columns, at most {CODE_COLUMNS_MAX}: wrap the line");
+            findings.push(Finding::at(path, number, what));
         }
     }
     findings
@@ -70,7 +85,7 @@ pub(super) fn check_prose(texts: &[Text]) -> Vec<Finding> {
 /// packet: it may be wider than other lines. The marks that begin a comment are no word.
 fn has_a_place_to_wrap(line: &str) -> bool {
     let line = line.trim();
-    let line = ["///", "//!", "//"].iter().find_map(|mark| line.strip_prefix(mark)).unwrap_or(line);
+    let line = ["///", "//!", "//", "#"].iter().find_map(|mark| line.strip_prefix(mark)).unwrap_or(line);
     line.trim().contains(' ')
 }
 
@@ -116,6 +131,19 @@ mod tests {
         for mark in ["", "// ", "/// ", "    //! "] {
             assert_eq!(count(&format!("{mark}{}", "0f".repeat(60))), 0, "one word: {mark}");
         }
+    }
+
+    #[test]
+    fn scripts_are_as_narrow_as_code() {
+        let count = |path: &str, text: &str| {
+            check_scripts(&[Text { path: path.to_owned(), text: text.to_owned() }]).len()
+        };
+        let fits = format!("# {}", "é ".repeat(48) + "ee");
+        for path in ["a.py", "a.pyi", "a.sh", "a.mjs"] {
+            assert_eq!((count(path, &fits), count(path, &format!("{fits}e"))), (0, 1), "{path}");
+        }
+        assert_eq!(count("a.py", &format!("# {}", "x".repeat(200))), 0, "a link");
+        assert_eq!(count("a.lock", &format!("{fits}e")), 0);
     }
 
     #[test]

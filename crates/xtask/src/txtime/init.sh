@@ -1,5 +1,6 @@
 #!/bin/busybox sh
-# The first and only process of the emulated machine: makes a wire with fq at one end, and runs the test on it.
+# The first and only process of the emulated machine: makes a wire with fq at one end, and runs the
+# test on it.
 say() { /bin/busybox echo "$@"; }
 /bin/busybox mount -t proc proc /proc
 /bin/busybox mount -t sysfs sys /sys
