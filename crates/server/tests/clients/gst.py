@@ -1,8 +1,9 @@
 """Plays a title by GStreamer: for a while, a pause, then from another place, and faster.
 
-Arguments: the version of RTSP (1-0, 2-0), the address, the protocol (udp, tcp, udp-mcast), where to go, and three files
-for what came: with the pause in it, from the other place on, and at four times the speed. Without files it is a movie,
-whose video frames are counted, the fast ones too. Fails when something comes during the pause, and when another version is spoken.
+Arguments: the version of RTSP (1-0, 2-0), the address, the protocol (udp, tcp, udp-mcast), where to
+go, and three files for what came: with the pause in it, from the other place on, and at four times
+the speed. Without files it is a movie, whose video frames are counted, the fast ones too. Fails
+when something comes during the pause, and when another version is spoken.
 """
 
 import sys
@@ -45,7 +46,10 @@ class Taker:
         time.sleep(SECONDS)
 
     def count(self, step, gaps_max, least=SECONDS * 10):
-        """Pictures: their last packets are marked. What is under way when it pauses, rtspsrc may throw away."""
+        """Video frames: their last packets are marked.
+
+        What is under way when it pauses, rtspsrc may throw away.
+        """
         packets = list(self.packets)
         numbers = [int.from_bytes(packet[2:4], "big") for packet in packets]
         missing = [b for a, b in zip(numbers, numbers[1:]) if (a + 1) % 65536 != b]
@@ -58,7 +62,8 @@ class Taker:
             file.write(b"".join(packet[12:] for packet in list(self.packets)))
 
     def begin_as_answered(self):
-        # rtspsrc may hand on what was under way when it was flushed: the first is what the answer names.
+        # rtspsrc may hand on what was under way when it was flushed: the first is what the answer
+        # names.
         known, base = self.pad.get_current_caps().get_structure(0).get_uint("seqnum-base")
         assert known, "the answer to PLAY names the first packet"
         packets = list(self.packets)
@@ -71,7 +76,7 @@ def play(version, url, protocol, elsewhere, before=None, after=None, fast=None):
     depay = "rtpmp2tdepay" if before else "rtph264depay"
     pipeline = Gst.parse_launch(
         f"rtspsrc name=source location={url} protocols={protocol} default-rtsp-version={version}"
-        f" latency=500 ! {depay} name=depay ! fakesink sync=false async=false"
+        f" latency=500 nat-method=none ! {depay} name=depay ! fakesink sync=false async=false"
     )
     spoken = set()
 
