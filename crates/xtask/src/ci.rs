@@ -20,8 +20,9 @@ const BUDGET: Duration = Duration::from_secs(25 * 60);
 /// The same of the quick gate.
 const QUICK_BUDGET: Duration = Duration::from_secs(10 * 60);
 
-/// From the cheapest and most often wrong to the longest. What waits for disks begins before what
-/// computes, and most of what computes is done while tests wait.
+/// From the cheapest and most often wrong to the longest. Most of what computes is done while tests
+/// wait. What comes behind the power failures runs while they wait for disks; the first of it needs
+/// no lock of Cargo's, which their own build has meanwhile.
 const STEPS: [Step; 12] = [
     step("setup", "programs that the tests need", clients::set_up),
     step("fmt", "format", format),
@@ -32,9 +33,9 @@ const STEPS: [Step; 12] = [
     background("sim", "worlds of the simulator", simulate),
     background("mutants", "deliberate mistakes for the simulator to find", hunt),
     background("loom", "interleavings of the rings", interleave),
-    background("build", "build without the features of tests", build),
-    background("doc", "documentation", document),
     step("deny", "licences, bans, sources, advisories", deny::check),
+    step("build", "build without the features of tests", build),
+    step("doc", "documentation", document),
 ];
 
 /// The checks that find most mistakes, for each commit. The whole gate follows before a push.
@@ -203,9 +204,9 @@ fn lint(workspace: &Workspace) -> Result<Remark> {
 
 /// Tests add features to most crates, so a feature that is missing without them shows only here.
 /// The step `test` compiles the same code to the end; to do so here as well took two minutes. In
-/// the profile of the step `sim`, so that the foreground never waits for it.
+/// the profile of the steps before it: most crates of others are checked already.
 fn build(workspace: &Workspace) -> Result<Remark> {
-    run(&mut workspace.patient_cargo(&["check", FIRST, "--workspace", "--locked"]))?;
+    run(&mut workspace.cargo(&["check", "--workspace", "--locked"]))?;
     Ok(None)
 }
 
@@ -218,10 +219,10 @@ fn test_quickly(workspace: &Workspace) -> Result<Remark> {
 }
 
 /// In its own build directory: `--cfg loom` rebuilds every dependency, and would throw away the
-/// other builds. For release, because loom visits millions of states.
+/// other builds. Optimised, because loom visits millions of states.
 fn interleave(workspace: &Workspace) -> Result<Remark> {
     run(workspace
-        .patient_cargo(&["test", "--package=tactus-ring", "--release", "--locked", "--target-dir"])
+        .patient_cargo(&["test", FIRST, "--package=tactus-ring", "--locked", "--target-dir"])
         .arg(workspace.target.join("loom"))
         .env("RUSTFLAGS", "--cfg loom"))?;
     Ok(None)
@@ -269,10 +270,10 @@ fn hunt(workspace: &Workspace) -> Result<Remark> {
     Ok(None)
 }
 
-/// After the step `build`, which has checked the crates of others in the same profile.
+/// After the step `build`, which has checked the crates of others with the same features.
 fn document(workspace: &Workspace) -> Result<Remark> {
     run(workspace
-        .patient_cargo(&["doc", FIRST, "--workspace", "--no-deps", "--locked"])
+        .cargo(&["doc", "--workspace", "--no-deps", "--locked"])
         .env("RUSTDOCFLAGS", "--deny=warnings"))?;
     Ok(None)
 }

@@ -10,19 +10,21 @@ use crate::host;
 use crate::step::Remark;
 use crate::workspace::{Workspace, run};
 
-/// The longest of what the gate asks for. Most of a cut is waiting, so many disks go beside each
-/// other.
-const SERVER: &[&str] = &["--cuts=1000", "--subject=tactus", "--jobs=10"];
-
-/// The rest, one after the other beside [`SERVER`]. How soon the server is ready after a kill is
-/// not judged on a machine that may be busy with anything else.
-const REST: [&[&str]; 6] = [
-    &["--cuts=100", "--subject=tactus-local", "--out=target/crash/local"],
-    &["--cuts=50", "--subject=tactus-memory", "--out=target/crash/memory"],
-    &["--cuts=30", "--subject=tactus-mount", "--out=target/crash/mount"],
-    &["--cuts=100", "--subject=tactus-faulty", "--out=target/crash/faulty"],
-    &["--cuts=300", "--until-found", WRONG, "--jobs=6", "--out=target/crash/wrong"],
-    &["--kills=25", "--ready=60", "--out=target/crash/kills"],
+/// What the gate asks for: what is in one row runs one after the other, and the rows beside each
+/// other. Most of a cut is waiting, so many disks go beside each other. How soon the server is
+/// ready after a kill is not judged on a machine that may be busy with anything else.
+const ROWS: [&[&[&str]]; 3] = [
+    &[&["--cuts=1000", "--subject=tactus", "--jobs=10"]],
+    &[
+        &["--cuts=100", "--subject=tactus-local", "--out=target/crash/local"],
+        &["--cuts=50", "--subject=tactus-memory", "--out=target/crash/memory"],
+        &["--cuts=30", "--subject=tactus-mount", "--out=target/crash/mount"],
+    ],
+    &[
+        &["--kills=25", "--ready=60", "--out=target/crash/kills"],
+        &["--cuts=300", "--until-found", WRONG, "--jobs=6", "--out=target/crash/wrong"],
+        &["--cuts=100", "--subject=tactus-faulty", "--out=target/crash/faulty"],
+    ],
 ];
 
 /// No flush of folders, an offset from the size, a second try of a failed flush: in the server,
@@ -36,9 +38,10 @@ pub(crate) fn check(workspace: &Workspace) -> Result<Remark> {
         cut(workspace, &arguments.iter().map(ToString::to_string).collect::<Vec<_>>())
     };
     std::thread::scope(|scope| {
-        let server = scope.spawn(|| cut(SERVER));
-        let rest = REST.iter().try_for_each(|arguments| cut(arguments));
-        server.join().expect("it does not panic").and(rest)
+        let cut = &cut;
+        let rows = ROWS.map(|row| scope.spawn(move || row.iter().try_for_each(|words| cut(words))));
+        let ended = rows.map(|row| row.join().expect("it does not panic"));
+        ended.into_iter().collect::<Result<()>>()
     })?;
     Ok(None)
 }

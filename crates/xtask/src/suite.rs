@@ -2,17 +2,19 @@
 //! side, and prints how long each took.
 //!
 //! Promise: every test that `cargo test --workspace` runs is run, doc tests included, but for
-//! [`OPTIMISED`]; a process that ran fewer tests than it was given fails. A test that judges exact
-//! times runs alone, after all the others. A process that fails beside others is run again alone,
-//! and is named in the remark if it passes then. A failed process does not stop the rest; its whole
-//! output is printed and it is named in the error. Processes that hang are ended, with their
-//! children, where the run is unattended.
+//! [`OPTIMISED`]; a process that ran fewer tests than it was given fails. A test that judges times
+//! runs after all the others: beside one other of its kind, or alone if the times are exact. A
+//! process that fails beside others is run again alone, and is named in the remark if it passes
+//! then. A failed process does not stop the rest; its whole output is printed and it is named in
+//! the error. Processes that hang are ended, with their children, where the run is unattended.
 
+mod cost;
 mod idle;
 mod schedule;
 
 use std::collections::VecDeque;
 use std::fs::{self, File};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
@@ -28,7 +30,8 @@ use crate::workspace::{Failures, Workspace, output, run, shown, succeeds};
 
 /// Binaries whose worlds take an eighth of the time when they are optimised: the step `sim` runs
 /// them.
-pub(crate) const OPTIMISED: [&str; 2] = ["past_seeds", "packets"];
+pub(crate) const OPTIMISED: [&str; 5] =
+    ["past_seeds", "packets", "balancing", "learning", "spinning"];
 
 /// Processes that run beside each other however busy the processors are.
 const BESIDE_MIN: usize = 5;
@@ -38,8 +41,11 @@ const BESIDE_MIN: usize = 5;
 /// that two cores have while five processes run.
 const BESIDE_MAX: usize = 10;
 
-/// Rows of the printed table.
-const SLOWEST: usize = 20;
+/// Processes that run beside each other in the quiet, one for each of two processors.
+const QUIET: usize = 2;
+
+/// Rows of each printed table.
+const ROWS: usize = 20;
 
 /// Upper bound of the time of one process. The longest takes a sixth of it.
 const PATIENCE: &str = "10m";
@@ -66,14 +72,15 @@ pub(crate) fn run_suite(workspace: &Workspace, extent: Extent) -> Result<Remark>
             Extent::Whole => test_documentation(workspace),
             Extent::Quick => Ok(()),
         });
-        let rows = runner.run_beside(&plan.beside);
+        let rows = runner.run_beside(&plan.beside, "beside", BESIDE_MIN..BESIDE_MAX);
         (rows, documented.join().expect("it does not panic"))
     });
     println!("side by side: {:.1} s", begin.elapsed().as_secs_f64());
     let begin = Instant::now();
+    rows.extend(runner.run_beside(&plan.quiet, "quiet", QUIET..QUIET));
     rows.extend(plan.alone.iter().enumerate().map(|(nth, shard)| runner.run(shard, nth, "alone")));
     let mut crowded = Vec::new();
-    for (nth, shard) in plan.beside.iter().enumerate() {
+    for (nth, shard) in plan.beside.iter().chain(&plan.quiet).enumerate() {
         let Some(row) = rows.iter_mut().find(|row| row.failure.is_some() && row.shard == *shard)
         else {
             continue;
@@ -83,8 +90,8 @@ pub(crate) fn run_suite(workspace: &Workspace, extent: Extent) -> Result<Remark>
             crowded.push(row.shard.to_string());
         }
     }
-    println!("alone: {:.1} s", begin.elapsed().as_secs_f64());
-    println!("{}", table(&mut rows));
+    println!("in pairs and alone: {:.1} s", begin.elapsed().as_secs_f64());
+    println!("{}", tables(&mut rows));
     let mut failed: Vec<_> = rows.iter().filter_map(|row| row.failure.clone()).collect();
     failed.extend(documented.err().map(|error| format!("{error:#}")));
     if !failed.is_empty() {
@@ -167,23 +174,25 @@ struct Runner<'a> {
 }
 
 impl Runner<'_> {
-    fn run_beside(&self, shards: &[Shard]) -> Vec<Row> {
+    /// Runs `shards` in their order: as many at once as `count` begins with, and as it ends with
+    /// while processors are idle.
+    fn run_beside(&self, shards: &[Shard], phase: &str, count: Range<usize>) -> Vec<Row> {
         let queue = Mutex::new(VecDeque::from_iter(shards.iter().enumerate()));
         let is_empty = || queue.lock().expect("no holder panics").is_empty();
         let idle = IdleTime::default();
         let work = |worker| -> Vec<Row> {
             let next = || {
-                if worker >= BESIDE_MIN {
+                if worker >= count.start {
                     idle.wait(&is_empty);
                 }
                 queue.lock().expect("no holder panics").pop_front()
             };
-            std::iter::from_fn(next).map(|(nth, shard)| self.run(shard, nth, "beside")).collect()
+            std::iter::from_fn(next).map(|(nth, shard)| self.run(shard, nth, phase)).collect()
         };
         std::thread::scope(|scope| {
             let work = &work;
             let workers: Vec<_> =
-                (0..BESIDE_MAX).map(|worker| scope.spawn(move || work(worker))).collect();
+                (0..count.end).map(|worker| scope.spawn(move || work(worker))).collect();
             workers
                 .into_iter()
                 .flat_map(|worker| worker.join().expect("a worker does not panic"))
@@ -193,31 +202,35 @@ impl Runner<'_> {
 
     fn run(&self, shard: &Shard, nth: usize, phase: &str) -> Row {
         let begin = Instant::now();
-        let result = self.try_run(shard, nth, phase);
+        let mut computed = None;
+        let result = self.try_run(shard, nth, phase, &mut computed);
         let took = begin.elapsed();
         let name = shard.to_string();
         let failure = result.err().map(|error| format!("{name}: {error:#}"));
         let verdict = if failure.is_some() { "FAILED" } else { "ok" };
-        println!("{:>8.1} s  {name}: {verdict}", took.as_secs_f64());
-        Row { shard: shard.clone(), name, tests: shard.tests.len(), took, failure }
+        let computed = computed.unwrap_or_default();
+        let [seconds, own] = [took, computed].map(|time| time.as_secs_f64());
+        println!("{seconds:>8.1} s, computed {own:>5.1} s  {name}: {verdict}");
+        Row { shard: shard.clone(), name, tests: shard.tests.len(), took, computed, failure }
     }
 
     /// The output goes to a file: a pipe would be held open by what a test leaves behind.
-    fn try_run(&self, shard: &Shard, nth: usize, phase: &str) -> Result<()> {
+    fn try_run(
+        &self,
+        shard: &Shard,
+        nth: usize,
+        phase: &str,
+        computed: &mut Option<Duration>,
+    ) -> Result<()> {
         let binary = &self.binaries[shard.target];
         let said = self.place.join(format!("{phase}-{nth}-{}", binary.name));
         let out = File::create(&said)?;
-        let mut words: Vec<&str> = Vec::new();
-        if self.is_apart {
-            words.extend([
-                "unshare",
-                "--net",
-                "sh",
-                "-c",
-                "ip link set lo up && exec \"$@\"",
-                "sh",
-            ]);
-        }
+        let shell = match self.is_apart {
+            true => format!("ip link set lo up || exit\n{}", cost::RUN),
+            false => cost::RUN.to_owned(),
+        };
+        let apart: &[&str] = if self.is_apart { &["unshare", "--net"] } else { &[] };
+        let mut words = [apart, &["sh", "-c", &shell, "sh"]].concat();
         if self.workspace.unattended {
             words.extend(["timeout", "--kill-after=10s", PATIENCE]);
         }
@@ -229,6 +242,7 @@ impl Runner<'_> {
         let status =
             command.status().with_context(|| format!("cannot start: {}", shown(&command)))?;
         let text = String::from_utf8_lossy(&fs::read(&said)?).into_owned();
+        *computed = cost::computed(&text);
         let ran = tests_in(&text);
         if status.success() && ran == Some(shard.tests.len()) {
             return Ok(());
@@ -264,6 +278,8 @@ struct Row {
     name: String,
     tests: usize,
     took: Duration,
+    /// Processor time.
+    computed: Duration,
     failure: Option<String>,
 }
 
@@ -293,13 +309,26 @@ fn read_all(messages: &str) -> Result<Vec<Binary>> {
     Ok(binaries)
 }
 
-fn table(rows: &mut [Row]) -> String {
-    rows.sort_by_key(|row| std::cmp::Reverse(row.took));
-    let lines = rows.iter().take(SLOWEST).map(|row| {
+/// The processes that took longest, and those that computed most.
+fn tables(rows: &mut [Row]) -> String {
+    let slowest = top(rows, |row| row.took);
+    let dearest = top(rows, |row| row.computed);
+    let all: Duration = rows.iter().map(|row| row.computed).sum();
+    format!(
+        "slowest of {} processes:{slowest}\nmost processor time, of {:.1} s in all:{dearest}",
+        rows.len(),
+        all.as_secs_f64()
+    )
+}
+
+/// The first [`ROWS`] by `time`, the longest first.
+fn top(rows: &mut [Row], time: impl Fn(&Row) -> Duration) -> String {
+    rows.sort_by_key(|row| std::cmp::Reverse(time(row)));
+    let lines = rows.iter().take(ROWS).map(|row| {
         let verdict = if row.failure.is_none() { "ok" } else { "FAILED" };
-        format!("\n{:>8.1} s  {verdict:<6}  {}", row.took.as_secs_f64(), row.name)
+        format!("\n{:>8.1} s  {verdict:<6}  {}", time(row).as_secs_f64(), row.name)
     });
-    format!("slowest of {} processes:{}", rows.len(), lines.collect::<String>())
+    lines.collect()
 }
 
 #[cfg(test)]
@@ -368,7 +397,7 @@ mod tests {
             binaries: &binaries,
             is_apart: false,
         };
-        let mut rows = runner.run_beside(&shards);
+        let mut rows = runner.run_beside(&shards, "beside", 1..2);
         rows.sort_by(|one, other| one.name.cmp(&other.name));
         rows
     }
@@ -379,8 +408,26 @@ mod tests {
         let mut rows = rows_of(&["exit 1", passes]);
         assert!(rows[0].failure.as_ref().is_some_and(|text| text.contains("p0")), "named");
         assert!(rows[1].failure.is_none(), "{:?}", rows[1].failure);
-        let table = table(&mut rows);
-        assert!(table.contains("FAILED  p0") && table.contains("ok      p1"), "{table}");
+        let tables = tables(&mut rows);
+        assert!(tables.contains("FAILED  p0") && tables.contains("ok      p1"), "{tables}");
+    }
+
+    #[test]
+    fn one_table_is_by_the_time_and_one_by_the_processor_time() {
+        let row = |name: &str, [took, computed]: [u64; 2]| Row {
+            shard: Shard { target: 0, name: String::new(), tests: vec![] },
+            name: name.to_owned(),
+            tests: 0,
+            took: Duration::from_secs(took),
+            computed: Duration::from_secs(computed),
+            failure: None,
+        };
+        assert_eq!(
+            tables(&mut [row("waits", [9, 1]), row("computes", [4, 8])]),
+            "slowest of 2 processes:\n     9.0 s  ok      waits\n     4.0 s  ok      computes\n\
+             most processor time, of 9.0 s in all:\n     8.0 s  ok      computes\n     \
+             1.0 s  ok      waits"
+        );
     }
 
     #[test]

@@ -23,23 +23,8 @@ const EXACT: &[(&str, &str, &str)] = &[
     ),
     (
         "faults",
-        "disk::f_05_a_read_error_ends_its_stream_and_no_other",
-        "no underrun, lateness below 400 ms, on a disk that is a process without priority",
-    ),
-    (
-        "faults",
-        "disk::f_11_pauses_of_a_fifth_of_a_second_are_covered",
-        "no underrun, on a disk that is a process without priority",
-    ),
-    (
-        "faults",
         "host::f_30_after_five_seconds_of_standstill_nothing_comes_at_once",
         "no second with more than seventeen ticks, by when a receiver gets them",
-    ),
-    (
-        "faults",
-        "live::f_12_a_disk_that_stalls_costs_a_recording_a_counted_gap_and_nobody_else_anything",
-        "no underrun, on a disk that is a process without priority",
     ),
     (
         "program",
@@ -57,6 +42,11 @@ const EXACT: &[(&str, &str, &str)] = &[
          s04_a_real_time_program_that_takes_the_core_is_logged_counted_and_shown",
         "the time that this test takes from the core of a server, and of any beside it",
     ),
+];
+
+/// Tests that judge times with a margin of tenths of a second, so that few others may run beside
+/// them: two of these at once, in this order. Columns as in [`EXACT`].
+const QUIET: &[(&str, &str, &str)] = &[
     (
         "program",
         "variable_rates::r01_r06_a_player_that_buffers_two_seconds_never_waits",
@@ -66,6 +56,21 @@ const EXACT: &[(&str, &str, &str)] = &[
         "program",
         "variable_rates::r01_the_first_viewer_of_a_title_never_waits",
         "players that wait for less than a fifth of a second in all",
+    ),
+    (
+        "faults",
+        "live::f_12_a_disk_that_stalls_costs_a_recording_a_counted_gap_and_nobody_else_anything",
+        "no underrun, on a disk that is a process without priority",
+    ),
+    (
+        "faults",
+        "disk::f_05_a_read_error_ends_its_stream_and_no_other",
+        "no underrun, lateness below 400 ms, on a disk that is a process without priority",
+    ),
+    (
+        "faults",
+        "disk::f_11_pauses_of_a_fifth_of_a_second_are_covered",
+        "no underrun, on a disk that is a process without priority",
     ),
 ];
 
@@ -236,6 +241,9 @@ impl fmt::Display for Shard {
 /// What runs, in its order.
 pub(super) struct Plan {
     pub(super) beside: Vec<Shard>,
+    /// Then in pairs.
+    pub(super) quiet: Vec<Shard>,
+    /// Then one by one.
     pub(super) alone: Vec<Shard>,
     /// Tests that the quick gate does not run.
     pub(super) left_out: usize,
@@ -243,27 +251,33 @@ pub(super) struct Plan {
 
 impl Plan {
     pub(super) fn new(targets: &[Target], is_quick: bool) -> Result<Self> {
-        Self::by(targets, is_quick, &Tables { exact: EXACT, long: LONG })
+        Self::by(targets, is_quick, &Tables { exact: EXACT, quiet: QUIET, long: LONG })
     }
 
     fn by(targets: &[Target], is_quick: bool, tables: &Tables) -> Result<Self> {
         tables.check(targets)?;
-        let mut plan = Self { beside: vec![], alone: vec![], left_out: 0 };
+        let mut plan = Self { beside: vec![], quiet: vec![], alone: vec![], left_out: 0 };
         for (target, binary) in targets.iter().enumerate() {
             let shard = |tests: &[&String]| Shard {
                 target,
                 name: binary.name.clone(),
                 tests: tests.iter().map(ToString::to_string).collect(),
             };
-            let (exact, rest): (Vec<_>, Vec<_>) =
-                binary.tests.iter().partition(|test| tables.is_exact(binary, test));
+            let (exact, rest): (Vec<_>, Vec<_>) = binary
+                .tests
+                .iter()
+                .partition(|test| place_in(tables.exact, &binary.name, test).is_some());
+            let (quiet, rest): (Vec<_>, Vec<_>) = rest
+                .into_iter()
+                .partition(|test| place_in(tables.quiet, &binary.name, test).is_some());
             let (long, short): (Vec<_>, Vec<_>) =
                 rest.into_iter().partition(|test| tables.seconds(&binary.name, test) >= QUICK_MAX);
             if is_quick {
-                plan.left_out += exact.len() + long.len();
+                plan.left_out += exact.len() + quiet.len() + long.len();
             } else {
                 // Those of one binary share what they prepare, and run one after the other.
                 plan.alone.extend(exact.chunks(1).map(shard));
+                plan.quiet.extend(quiet.chunks(1).map(shard));
                 plan.beside.extend(long.chunks(1).map(shard));
             }
             let size = if binary.is_integration { 1 } else { UNITS };
@@ -272,20 +286,22 @@ impl Plan {
         plan.beside.sort_by_key(|shard| {
             Reverse(shard.tests.iter().map(|test| tables.seconds(&shard.name, test)).max())
         });
+        plan.quiet.sort_by_key(|shard| place_in(tables.quiet, &shard.name, &shard.tests[0]));
         Ok(plan)
     }
 }
 
 struct Tables<'a> {
     exact: &'a [(&'a str, &'a str, &'a str)],
+    quiet: &'a [(&'a str, &'a str, &'a str)],
     long: &'a [(&'a str, &'a str, u32)],
 }
 
 impl Tables<'_> {
     fn check(&self, targets: &[Target]) -> Result<()> {
-        let exact = self.exact.iter().map(|(binary, test, _)| (binary, test));
-        for (binary, test) in exact.chain(self.long.iter().map(|(binary, test, _)| (binary, test)))
-        {
+        let judging = self.exact.iter().chain(self.quiet).map(|(binary, test, _)| (binary, test));
+        let long = self.long.iter().map(|(binary, test, _)| (binary, test));
+        for (binary, test) in judging.chain(long) {
             let mut named = targets.iter().filter(|target| target.name == *binary);
             let is_there =
                 |target: &Target| *test == "*" || target.tests.iter().any(|listed| listed == test);
@@ -294,16 +310,15 @@ impl Tables<'_> {
         Ok(())
     }
 
-    fn is_exact(&self, binary: &Target, test: &str) -> bool {
-        self.exact
-            .iter()
-            .any(|(name, exact, _)| *name == binary.name && (*exact == test || *exact == "*"))
-    }
-
     fn seconds(&self, binary: &str, test: &str) -> u32 {
         let row = self.long.iter().find(|(name, long, _)| *name == binary && *long == test);
         row.map_or(0, |(_, _, seconds)| *seconds)
     }
+}
+
+/// The row of a test that judges times.
+fn place_in(table: &[(&str, &str, &str)], binary: &str, test: &str) -> Option<usize> {
+    table.iter().position(|(name, row, _)| *name == binary && (*row == test || *row == "*"))
 }
 
 #[cfg(test)]
@@ -317,12 +332,14 @@ mod tests {
             tests,
         };
         let units = (0..UNITS + 1).map(|nth| format!("unit_{nth}")).collect();
-        let players = ["exact", "long", "longer", "short"].map(str::to_owned).to_vec();
+        let players = ["even", "exact", "long", "longer", "quiet", "short"];
+        let players = players.map(str::to_owned).to_vec();
         [target("core", false, units), target("players", true, players)]
     }
 
     const TABLES: Tables<'_> = Tables {
         exact: &[("players", "exact", "it counts microseconds")],
+        quiet: &[("players", "quiet", "tenths of a second"), ("players", "even", "the same")],
         long: &[("players", "long", QUICK_MAX), ("players", "longer", QUICK_MAX + 1)],
     };
 
@@ -330,7 +347,8 @@ mod tests {
     fn every_listed_test_stands_in_exactly_one_process() {
         let targets = targets();
         let plan = Plan::by(&targets, false, &TABLES).unwrap();
-        let mut planned: Vec<_> = plan.beside.iter().chain(&plan.alone).collect::<Vec<_>>();
+        let mut planned: Vec<_> =
+            plan.beside.iter().chain(&plan.quiet).chain(&plan.alone).collect();
         planned.sort_by_key(|shard| shard.target);
         let mut planned: Vec<_> = planned
             .iter()
@@ -346,10 +364,11 @@ mod tests {
     }
 
     #[test]
-    fn exact_tests_run_alone_and_the_longest_begin_first() {
+    fn exact_tests_run_alone_others_that_judge_times_in_pairs_and_the_longest_begin_first() {
         let plan = Plan::by(&targets(), false, &TABLES).unwrap();
         let names = |shards: &[Shard]| shards.iter().map(ToString::to_string).collect::<Vec<_>>();
         assert_eq!(names(&plan.alone), ["players: exact"]);
+        assert_eq!(names(&plan.quiet), ["players: quiet", "players: even"], "as in the table");
         let beside = names(&plan.beside);
         assert_eq!(beside[..2], ["players: longer", "players: long"]);
         assert!(beside.contains(&format!("core: unit_0 and {} more", UNITS - 1)), "{beside:?}");
@@ -358,9 +377,9 @@ mod tests {
     #[test]
     fn the_quick_plan_counts_what_it_leaves_out() {
         let plan = Plan::by(&targets(), true, &TABLES).unwrap();
-        assert!(plan.alone.is_empty());
+        assert!(plan.alone.is_empty() && plan.quiet.is_empty());
         let planned: usize = plan.beside.iter().map(|shard| shard.tests.len()).sum();
-        assert_eq!((planned, plan.left_out), (UNITS + 2, 3));
+        assert_eq!((planned, plan.left_out), (UNITS + 2, 5));
     }
 
     #[test]

@@ -85,7 +85,8 @@ pub(super) fn check_prose(texts: &[Text]) -> Vec<Finding> {
 /// packet: it may be wider than other lines. The marks that begin a comment are no word.
 fn has_a_place_to_wrap(line: &str) -> bool {
     let line = line.trim();
-    let line = ["///", "//!", "//", "#"].iter().find_map(|mark| line.strip_prefix(mark)).unwrap_or(line);
+    let line =
+        ["///", "//!", "//", "#"].iter().find_map(|mark| line.strip_prefix(mark)).unwrap_or(line);
     line.trim().contains(' ')
 }
 
