@@ -223,6 +223,9 @@ fn mpv_plays(title: &str, transports: &[&str]) {
         let whole = [
             "--vo=image",
             "--vo-image-format=png",
+            // They are counted, not kept.
+            "--vo-image-png-compression=0",
+            "--vo-image-png-filter=0",
             "--untimed",
             &format!("--frames={SHORT_FRAMES}"),
             &format!("--vo-image-outdir={dir}"),

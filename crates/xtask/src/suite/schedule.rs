@@ -122,7 +122,6 @@ const LONG: &[(&str, &str, u32)] = &[
          _another",
         25,
     ),
-    ("program", "cli::s05_the_admin_address_answers_for_this_machine_only", 24),
     ("bad_input", "stops::p01_datagrams_of_any_length_are_recorded_byte_by_byte", 23),
     (
         "channels",

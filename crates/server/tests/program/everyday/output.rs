@@ -7,6 +7,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use tactus_testkit::process::{Process, free_port};
+use tactus_testkit::server::little_memory;
 
 use super::server::{ProgramOutput, Server, directory, program, tactus, text};
 use crate::TACTUS;
@@ -27,7 +28,7 @@ fn full() -> Stdio {
 fn n10_a_server_runs_on_when_its_output_is_closed() {
     for name in ["a closed pipe", "a full disk"] {
         let output = if name == "a full disk" { full } else { unread };
-        let dir = directory();
+        let (own, dir) = (directory(), directory());
         std::fs::write(dir.path().join("a.ts"), "title").expect("a title");
         let (http, admin) = (free_port(), free_port());
         let address = |port: u16| format!("127.0.0.1:{port}");
@@ -35,6 +36,7 @@ fn n10_a_server_runs_on_when_its_output_is_closed() {
         command
             .args(["serve", text(dir.path()), "--uploads"])
             .args(["--http", &address(http), "--admin", &address(admin)])
+            .args(["--config", text(&little_memory(own.path()))])
             .env("TACTUS_LOG", "debug")
             .env("XDG_STATE_HOME", dir.path().join(".tactus-state"))
             .stdin(Stdio::null())

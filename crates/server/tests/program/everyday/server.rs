@@ -7,8 +7,8 @@ use std::sync::MutexGuard;
 
 use tactus_testkit::process::{Process, exchange, turn};
 use tactus_testkit::programs::installed;
-use tactus_testkit::server;
-use tactus_testkit::server::keep_state;
+use tactus_testkit::server::{keep_state, little_memory};
+use tactus_testkit::{DISK_MODEL, server};
 
 use crate::TACTUS;
 
@@ -28,8 +28,11 @@ impl Server {
     pub(crate) fn with_uploads() -> Self {
         let dir = directory();
         let titles = dir.path().join("titles");
-        std::fs::create_dir(&titles).expect("a directory");
-        let args = ["serve", text(&titles), "--uploads", "--http", "127.0.0.1:0"];
+        std::fs::create_dir_all(titles.join(".tactus")).expect("a directory");
+        std::fs::write(titles.join(".tactus/disk-model.toml"), DISK_MODEL).expect("a model");
+        let config = little_memory(dir.path());
+        let args = ["serve", text(&titles), "--uploads", "--http", "127.0.0.1:0", "--config"];
+        let args = [&args[..], &[text(&config)]].concat();
         Self::start(dir, &args, "Uploads with")
     }
 
