@@ -21,6 +21,7 @@ mod migrate;
 mod mount;
 mod pace_share;
 mod pace_sweep;
+mod placement;
 mod price;
 mod proxy_crowd;
 mod recordings;
@@ -82,6 +83,9 @@ pub enum Bench {
     /// the engine have moved to the other core and back, what the streams notice, and how good the
     /// place is beside those by hand.
     Balance(Options),
+    /// Loads of Bonnie and PostMark by local programs, with the servers of the engine in each
+    /// distribution over two cores, beside the file system of the kernel.
+    Placement(placement::Options),
     /// A loaded server under a memory limit.
     Memory(Options),
     /// Deliveries from an emulated 7200 rpm disk while clients upload as fast as they are let.
@@ -216,6 +220,7 @@ pub fn run_bench(bench: Bench) -> Result<()> {
         Bench::Seeks(options) => return seeks::run(&options),
         Bench::Stages(options) => return stages::run(&options),
         Bench::Mount(options) => return mount::run(&options),
+        Bench::Placement(options) => return placement::run(&options),
         Bench::Limits(options) => (options, limits),
         Bench::HttpCold(options) => (options, http_cold::bench),
         Bench::Price(options) => (options, price::bench),

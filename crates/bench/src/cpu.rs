@@ -215,8 +215,26 @@ impl Cost {
 
 /// The run time of one thread of this process so far.
 pub fn thread_run_time(thread: u32) -> Result<Nanos> {
-    let text = fs::read_to_string(format!("/proc/self/task/{thread}/schedstat"))?;
-    let ran = text.split_whitespace().next().context("schedstat is empty")?;
+    ran(&format!("/proc/self/task/{thread}/schedstat"))
+}
+
+/// The run time of the calling thread so far.
+pub fn own_run_time() -> Result<Nanos> {
+    ran("/proc/thread-self/schedstat")
+}
+
+/// The run time of all threads of a process so far. One that ends meanwhile is left out.
+pub fn process_run_time(process: u32) -> Result<Nanos> {
+    let mut sum = Nanos(0);
+    for task in numbered(&format!("/proc/{process}/task"))? {
+        sum += ran(&format!("/proc/{process}/task/{task}/schedstat")).unwrap_or_default();
+    }
+    Ok(sum)
+}
+
+fn ran(path: &str) -> Result<Nanos> {
+    let text = fs::read_to_string(path)?;
+    let ran = text.split_whitespace().next().with_context(|| format!("{path} is empty"))?;
     Ok(Nanos(ran.parse()?))
 }
 

@@ -45,6 +45,7 @@ pub mod run;
 
 pub mod crowd;
 pub mod datagrams;
+pub mod file_load;
 pub mod pace;
 pub mod wire_sender;
 

@@ -10,7 +10,7 @@ use tactus_bench::benches::{self, Bench};
 use tactus_bench::crash;
 use tactus_bench::disk::{self, Profile, Queue, Shape};
 use tactus_bench::{
-    classes, datagrams, faulty, interrupt, netns, pace, report, rtsp_check, wire_sender,
+    classes, datagrams, faulty, file_load, interrupt, netns, pace, report, rtsp_check, wire_sender,
 };
 use tactus_core::units::{Bytes, KIB, SECOND};
 
@@ -62,6 +62,9 @@ enum Task {
     /// Sends flows through the pacer, for `pace-share`.
     #[command(hide = true)]
     PaceFlows(pace::Flows),
+    /// Works on small files, for `placement`.
+    #[command(hide = true)]
+    FileLoad(file_load::Options),
     /// Sends streams of datagrams onto one wire, for `gap-frames`.
     #[command(hide = true)]
     PaceWire(wire_sender::Options),
@@ -96,8 +99,8 @@ struct DiskOptions {
 
 fn main() -> Result<ExitCode> {
     let cli = Cli::parse();
-    // Senders are processes of a bench: they end at once when they are asked to.
-    if !cli.task.is_sender() {
+    // Senders and clients are processes of a bench: they end at once when they are asked to.
+    if !cli.task.is_of_bench() {
         interrupt::listen()?;
     }
     let done = match cli.task {
@@ -118,6 +121,7 @@ fn main() -> Result<ExitCode> {
         Task::PaceBursts(options) => pace::bursts(&options),
         Task::PaceFlood(options) => pace::flood(&options),
         Task::PaceFlows(options) => pace::flows(&options),
+        Task::FileLoad(options) => file_load::run(&options),
         Task::PaceWire(options) => wire_sender::run(&options),
         Task::Cleanup => cleanup(),
     };
@@ -125,9 +129,17 @@ fn main() -> Result<ExitCode> {
 }
 
 impl Task {
-    fn is_sender(&self) -> bool {
-        use Task::{PaceBursts, PaceFlood, PaceFlows, PaceThreads, PaceWire};
-        matches!(self, PaceThreads(_) | PaceBursts(_) | PaceFlood(_) | PaceFlows(_) | PaceWire(_))
+    fn is_of_bench(&self) -> bool {
+        use Task::{FileLoad, PaceBursts, PaceFlood, PaceFlows, PaceThreads, PaceWire};
+        matches!(
+            self,
+            FileLoad(_)
+                | PaceThreads(_)
+                | PaceBursts(_)
+                | PaceFlood(_)
+                | PaceFlows(_)
+                | PaceWire(_)
+        )
     }
 }
 

@@ -23,6 +23,7 @@ use tactus_core::units::{KIB, MIB};
 use super::local_server::{self, LocalServer};
 use super::say;
 use crate::aligned::Aligned;
+use crate::cpu::{own_run_time, process_run_time};
 use crate::random::Random;
 use crate::report::{Report, Table, Verdict, spread};
 use crate::{interrupt, priority};
@@ -307,16 +308,11 @@ fn byte(at: u64) -> u8 {
 
 /// Run time of this thread and of all threads of the processes, in nanoseconds.
 fn cpu(processes: &[u32]) -> Result<u64> {
-    let ran = |text: &str| text.split_whitespace().next().and_then(|ran| ran.parse().ok());
-    let mut sum = ran(&fs::read_to_string("/proc/thread-self/schedstat")?).unwrap_or(0);
+    let mut sum = own_run_time()?;
     for process in processes {
-        for task in fs::read_dir(format!("/proc/{process}/task"))? {
-            // A thread may end meanwhile.
-            let Ok(text) = fs::read_to_string(task?.path().join("schedstat")) else { continue };
-            sum += ran(&text).unwrap_or(0);
-        }
+        sum += process_run_time(*process)?;
     }
-    Ok(sum)
+    Ok(sum.0)
 }
 
 /// A read at a pace: the errors of its rate, as shares.

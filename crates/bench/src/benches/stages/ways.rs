@@ -12,6 +12,7 @@ use tactus_core::units::MIB;
 use super::peer::Peer;
 use super::socket_server::SocketServer;
 use super::{CORE, TITLE};
+use crate::cpu::{own_run_time, process_run_time};
 use crate::random::Random;
 use crate::spread::quantile;
 
@@ -138,17 +139,11 @@ impl AccessPath {
 
     /// Run time of the program's thread, and of all threads of the server, in nanoseconds.
     fn cpu(&self) -> Result<u64> {
-        let mut sum = 0;
-        for task in fs::read_dir(format!("/proc/{}/task", self.process))? {
-            // A thread may end meanwhile.
-            let Ok(text) = fs::read_to_string(task?.path().join("schedstat")) else { continue };
-            sum += text.split_whitespace().next().and_then(|ran| ran.parse().ok()).unwrap_or(0);
-        }
+        let mut sum = process_run_time(self.process)?;
         if self.process != std::process::id() {
-            let text = fs::read_to_string("/proc/thread-self/schedstat")?;
-            sum += text.split_whitespace().next().and_then(|ran| ran.parse().ok()).unwrap_or(0);
+            sum += own_run_time()?;
         }
-        Ok(sum)
+        Ok(sum.0)
     }
 
     fn read(&mut self, size: u64) -> Result<()> {
