@@ -463,7 +463,8 @@ fn patience(bytes: u64) -> Duration {
     LEAST_PATIENCE + Duration::from_secs(bytes / SLOWEST)
 }
 
-const LEAST_PATIENCE: Duration = Duration::from_secs(25);
+/// As for a read.
+const LEAST_PATIENCE: Duration = Duration::from_secs(20);
 
 /// Bytes per second.
 const SLOWEST: u64 = 10_000_000;

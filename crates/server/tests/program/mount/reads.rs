@@ -66,20 +66,21 @@ fn players_play_and_seek_from_the_mount() {
     let served = Served::new();
     let path = served.titles.join("sample.ts");
     sample::write_ts(&path, SECOND.times(6)).expect("a title");
+    let ffmpeg = installed("ffmpeg", "ffmpeg");
+    let played = |input: &Path| {
+        let sums = ["0", "3.5"].map(|seek| {
+            let mut command = Command::new(&ffmpeg);
+            command.args(["-v", "error", "-ss", seek, "-i"]).arg(input);
+            let output = command.args(["-map", "0", "-f", "framemd5", "-"]).output();
+            output.expect("ffmpeg runs").stdout
+        });
+        (sums, tactus_testkit::ffprobe::packets(input).len())
+    };
+    let expected = played(&path);
+    assert!(expected.0.iter().all(|sums| sums.len() > 1000));
     for way in WAYS {
         let mounted = served.mount(way);
-        let ffmpeg = installed("ffmpeg", "ffmpeg");
-        for seek in ["0", "3.5"] {
-            let sums = [&mounted.path("sample.ts"), &path].map(|input| {
-                let mut command = Command::new(&ffmpeg);
-                command.args(["-v", "error", "-ss", seek, "-i"]).arg(input);
-                let output = command.args(["-map", "0", "-f", "framemd5", "-"]).output();
-                output.expect("ffmpeg runs").stdout
-            });
-            assert!(sums[0].len() > 1000 && sums[0] == sums[1], "from {seek} s");
-        }
-        let packets = tactus_testkit::ffprobe::packets(&mounted.path("sample.ts"));
-        assert_eq!(packets.len(), tactus_testkit::ffprobe::packets(&path).len());
+        assert!(played(&mounted.path("sample.ts")) == expected, "{way:?}");
     }
 }
 
