@@ -5,9 +5,7 @@
 //! memory, io_uring) is not an error: the engine starts with less, promises less, and reports it.
 
 mod balance;
-mod claim;
 mod degradation;
-mod host;
 mod learning;
 mod limits;
 pub mod packets;
@@ -33,7 +31,6 @@ use tactus_engine::message::{LocalReport, PacketClass, Report};
 use tactus_notation::Auto;
 use tactus_ring::spsc::Consumer;
 use tactus_sys::disk::pages::FillerRights;
-use tactus_sys::disk::uring::Tender;
 use tactus_sys::file::CachedFiles;
 use tactus_sys::probe;
 use tactus_sys::tcp::TcpLink;
@@ -41,15 +38,14 @@ use tactus_sys::thread::{self, AbortOnPanic};
 use tactus_sys::waker::{self, Sleeper, Waker};
 
 use crate::broker::{Broker, BrokerParts, BrokerRules, Degradations, SenderNumbers};
+use crate::claim::{self, Claim, ClaimedPlan};
+use crate::core_threads::{CoreThreads, Wakers};
 use crate::engine::balance::BalanceParts;
-use crate::engine::claim::{Claim, ClaimedPlan};
-use crate::engine::host::{CoreHost, Rights, Wakers};
-use crate::engine::stalls::CoreThread;
 use crate::engine::volume::WritePathHost;
 use crate::engine::watchdog::Watch;
 use crate::local::{LocalClients, OWN_CLIENTS};
 use crate::placement::{self, CorePlan, Job, ServerCounts, ServerName};
-use crate::placer::{CoreEnd, EngineEnds, Placer};
+use crate::placer::{CoreTime, EngineEnds, Placer};
 use crate::settings::EngineSettings;
 
 pub use crate::engine::learning::{LearnedModel, ModelSource, learned};
@@ -84,18 +80,19 @@ pub struct Engine {
     pub placer: Placer,
     /// The placement of servers on cores at the start.
     pub placement: Vec<CorePlan>,
+    /// The processor of each core, in the order of their counters: those of the placement, then
+    /// those that may get a real-time thread later.
+    pub cpus: Vec<u32>,
     /// How datagrams are sent, and their cost.
     pub packets: PacketFacts,
     /// Refusals of the host as text, each with its effect.
     pub degraded: Vec<String>,
     stopping: Arc<AtomicBool>,
-    wakers: Vec<Waker>,
+    cores: CoreThreads,
     report_waker: Waker,
     balance_waker: Waker,
     write_path_waker: Waker,
     threads: Vec<JoinHandle<()>>,
-    /// Claims that make other servers of this host choose other cores.
-    _claims: Vec<Claim>,
 }
 
 /// Starts the engine for `settings`, whose volumes are in order.
@@ -121,7 +118,8 @@ pub fn start(settings: &EngineSettings) -> io::Result<Engine> {
     let ClaimedPlan { plan, claims, .. } = claimed;
     let mut facts = limits::volumes(settings, Bytes(probe::machine().memory.available))?;
     let server_counts = ServerCounts::of(&plan, count);
-    let placement = placement_of(&plan, server_counts);
+    let all_cores = all_cores_of(&plan, &cpus);
+    let placement = placement_of(&plan, all_cores.len(), server_counts);
     let (write_path_waker, write_path_sleeper) = waker::waker()?;
     let control_cores = placement::control_cpus(&cpus, &plan);
     let host = WritePathHost { waker: &write_path_waker, cores: &control_cores };
@@ -166,17 +164,18 @@ pub fn start(settings: &EngineSettings) -> io::Result<Engine> {
         report_waker: Box::new(Wakers(vec![report_waker.clone()])),
     };
     let (cores, control) = assembly::assemble(setup);
-    let mailboxes: Vec<_> = cores.iter().map(Core::mailbox).collect();
     let Control { commands, reports, write_paths: ends, local, classes, counters } = control;
 
     let stopping = Arc::new(AtomicBool::new(false));
-    let started = start_cores(cores, &plan, settings, &stopping, &mut degraded)?;
-    let fifo = started.real_time;
+    let (cores, fifo) = start_cores(cores, (&all_cores, &plan), claims, settings, &mut degraded)?;
     let names = server_counts.servers();
     let places = limits::places_of(settings, &names, &placement);
-    let limits = limits::of(settings, &facts, &names, plan.len(), rates, fifo);
-    let ledger = Ledger::with_servers(limits, places);
+    let limits = limits::of(settings, &facts, &names, all_cores.len(), rates, fifo);
+    let mut ledger = Ledger::with_servers(limits, places);
     limits::check_classes(&ledger)?;
+    for core in plan.len()..all_cores.len() {
+        ledger.close_core(core as u32);
+    }
     let rules = BrokerRules {
         downloads_max: limits::downloads_max(settings, &facts),
         download_share: settings.best_effort.client_share,
@@ -192,9 +191,9 @@ pub fn start(settings: &EngineSettings) -> io::Result<Engine> {
             packets: limits::numbers_of(&names, Job::Packets),
             file: limits::number_of(&names, Job::File, 0),
         },
-        cpus: plan.iter().map(|core| core.cpu).collect(),
+        cpus: cores.cpus().collect(),
     };
-    let all = Wakers(started.wakers.clone());
+    let all = Wakers(cores.wakers());
     let degradation = degradation::Watch::new(&counters.disks, &facts, tactus_sys::clock::now());
     let degradations = degradation.degradations();
     let broker = Broker::new(BrokerParts {
@@ -208,36 +207,39 @@ pub fn start(settings: &EngineSettings) -> io::Result<Engine> {
     });
     let (local, local_reports) = local
         .map(|Local { commands, reports }| {
-            let waker = Box::new(Wakers(started.wakers.clone()));
+            let waker = Box::new(Wakers(cores.wakers()));
             (LocalClients::new(commands, settings.local_clients + OWN_CLIENTS, waker), reports)
         })
         .unzip();
-    let mut threads = started.threads;
-    let core_ends = mailboxes.into_iter().zip(&started.wakers).zip(started.tenders);
-    let core_ends = core_ends.map(|((mailbox, waker), tender)| CoreEnd {
-        mailbox,
-        waker: waker.clone(),
-        tender,
-    });
+    let mut threads = vec![];
     let has = |name: &ServerName| counters.servers.iter().any(|(of, _)| of == name);
     let absent = names.iter().copied().filter(|name| !has(name)).collect();
-    let stop = Arc::clone(&stopping);
-    let engine_ends =
-        EngineEnds { cores: core_ends.collect(), names, absent, renewers, stopping: stop };
-    let placer = Placer::new(broker.clone(), engine_ends, plan.clone(), &settings.cores);
+    let core_time = CoreTime {
+        real_time: limits::core_time(settings, true),
+        ordinary: limits::core_time(settings, false),
+    };
+    let engine_ends = EngineEnds {
+        threads: cores.clone(),
+        core_time,
+        names,
+        absent,
+        renewers,
+        stopping: Arc::clone(&stopping),
+    };
+    let placer = Placer::new(broker.clone(), engine_ends, all_cores, &settings.cores);
     let (balance_waker, balance_sleeper) = waker::waker()?;
     let balancing = balance::Watch::new(BalanceParts {
         broker: broker.clone(),
         placer: placer.clone(),
         servers: Arc::clone(&counters.servers),
-        cores: started.cores.clone(),
+        cores: cores.clone(),
         system: settings.cores.system.clone(),
     });
     threads.push(balancing.start(balance_sleeper, Arc::clone(&stopping))?);
     let watch = Watch::new(&counters.disks, &facts, tactus_sys::clock::now());
     let watchdog = watch.watchdog();
     let stop = Arc::clone(&stopping);
-    let stalling = stalls::Watch::new(started.cores, &counters, tactus_sys::clock::now());
+    let stalling = stalls::Watch::new(cores.clone(), &counters, tactus_sys::clock::now());
     let stalls = stalling.stalls();
     let learning = learning::Watch::new(
         &counters.disks,
@@ -255,7 +257,7 @@ pub fn start(settings: &EngineSettings) -> io::Result<Engine> {
             write_paths.push(None);
             continue;
         };
-        let write_path = WritePath::new(share, end.requests, Wakers(started.wakers.clone()));
+        let write_path = WritePath::new(share, end.requests, Wakers(cores.wakers()));
         answering.push((write_path.clone(), end.answers));
         write_paths.push(Some(write_path));
     }
@@ -277,28 +279,28 @@ pub fn start(settings: &EngineSettings) -> io::Result<Engine> {
         volumes: facts,
         placer,
         placement: plan,
+        cpus: cores.cpus().collect(),
         packets,
         degraded,
         stopping,
-        wakers: started.wakers,
+        cores,
         report_waker,
         balance_waker,
         write_path_waker,
         threads,
-        _claims: claims,
     })
 }
 
 impl Drop for Engine {
     fn drop(&mut self) {
         self.stopping.store(true, Ordering::Release);
-        let others = [&self.report_waker, &self.balance_waker, &self.write_path_waker];
-        for waker in self.wakers.iter().chain(others) {
+        self.cores.end();
+        for waker in [&self.report_waker, &self.balance_waker, &self.write_path_waker] {
             waker.wake();
         }
         for thread in self.threads.drain(..) {
             if thread.join().is_err() {
-                tracing::error!("a core ended with a panic");
+                tracing::error!("a thread of the engine ended with a panic");
             }
         }
     }
@@ -327,8 +329,20 @@ fn packet_setups(
     ports.into_iter().map(setup).collect()
 }
 
+/// Cores that an engine has without being told to: each takes a few file descriptors.
+const CORES_MAX: usize = 64;
+
+/// The cores of the plan, and then one for each other processor that may get a real-time thread
+/// while the engine runs.
+fn all_cores_of(plan: &[CorePlan], cpus: &[u32]) -> Vec<CorePlan> {
+    let others = cpus.iter().filter(|&&cpu| plan.iter().all(|core| core.cpu != cpu));
+    let others = others.map(|&cpu| CorePlan { cpu, servers: vec![] });
+    let others = others.take(CORES_MAX.saturating_sub(plan.len()));
+    plan.iter().cloned().chain(others).collect()
+}
+
 /// The engine numbers its cores in the order of the plan.
-fn placement_of(plan: &[CorePlan], counts: ServerCounts) -> Placement {
+fn placement_of(plan: &[CorePlan], cores: usize, counts: ServerCounts) -> Placement {
     let core_of = |job: Job, index: usize| {
         let sits = |core: &CorePlan| {
             core.servers.iter().any(|name| name.job == job && usize::from(name.index) == index)
@@ -338,7 +352,7 @@ fn placement_of(plan: &[CorePlan], counts: ServerCounts) -> Placement {
     let place = |job, index| core_of(job, index).or_else(|| core_of(job, 0)).unwrap_or(0);
     let places = |job, count: u16| (0..usize::from(count)).map(|index| place(job, index)).collect();
     Placement {
-        cores: plan.len(),
+        cores,
         disks: places(Job::Disk, counts.volumes),
         blocks: places(Job::Block, counts.volumes),
         delivery: place(Job::Delivery, 0),
@@ -348,58 +362,27 @@ fn placement_of(plan: &[CorePlan], counts: ServerCounts) -> Placement {
     }
 }
 
-struct EngineThreads {
-    threads: Vec<JoinHandle<()>>,
-    wakers: Vec<Waker>,
-    tenders: Vec<Tender>,
-    /// In the order of the plan.
-    cores: Vec<CoreThread>,
-    real_time: bool,
-}
-
+/// Starts the threads of the cores of `plan`, the first of `all_cores`. Returns all cores, and
+/// whether these threads are real-time.
 fn start_cores(
     cores: Vec<Core>,
-    plan: &[CorePlan],
+    (all_cores, plan): (&[CorePlan], &[CorePlan]),
+    mut claims: Vec<Claim>,
     settings: &EngineSettings,
-    stopping: &Arc<AtomicBool>,
     degraded: &mut Vec<String>,
-) -> io::Result<EngineThreads> {
-    let mut started = EngineThreads {
-        threads: vec![],
-        wakers: vec![],
-        tenders: vec![],
-        cores: vec![],
-        real_time: true,
-    };
-    let (tell, told) = std::sync::mpsc::channel();
-    for (core, plan) in cores.into_iter().zip(plan) {
-        let (waker, sleeper) = waker::waker()?;
-        started.wakers.push(waker);
-        let tender = Tender::default();
-        started.tenders.push(tender.clone());
-        let (stopping, tell, cpu) = (Arc::clone(stopping), tell.clone(), plan.cpu);
-        let priority = settings.cores.realtime.then_some(settings.cores.priority as u8);
-        let body = move || {
-            let _vital = AbortOnPanic;
-            let rights = Rights::take(cpu, priority);
-            // The receiver is gone when another core has failed to start.
-            drop(tell.send((CoreThread { cpu, thread: thread::current() }, rights)));
-            drop(tell);
-            core.run(&mut CoreHost::new(sleeper, stopping, tender));
-        };
-        let name = format!("tactus-core-{cpu}");
-        started.threads.push(std::thread::Builder::new().name(name).spawn(body)?);
-    }
-    drop(tell);
-    for (core, rights) in told {
-        started.real_time &= rights.real_time;
+) -> io::Result<(CoreThreads, bool)> {
+    let priority = settings.cores.realtime.then_some(settings.cores.priority as u8);
+    let threads = CoreThreads::new(cores, all_cores.iter().map(|core| core.cpu), priority)?;
+    let mut real_time = true;
+    for (at, core) in plan.iter().enumerate() {
+        let claim = claims.iter().position(|claim| claim.cpu == core.cpu);
+        let rights = threads.start(at, claim.map(|claim| claims.swap_remove(claim)))?;
+        real_time &= rights.real_time;
         degraded.extend(rights.refused);
-        started.cores.push(core);
     }
-    started.cores.sort_by_key(|core| plan.iter().position(|plan| plan.cpu == core.cpu));
     degraded.sort();
     degraded.dedup();
-    Ok(started)
+    Ok((threads, real_time))
 }
 
 /// Checked a few times per second.

@@ -10,9 +10,12 @@ pub mod rights;
 pub mod secret;
 pub mod socket_file;
 
+mod claim;
 pub mod class;
 
 pub mod settings;
+
+mod core_threads;
 
 pub mod access;
 

@@ -98,6 +98,22 @@ pub fn control_cpus(cpus: &[u32], placement: &[CorePlan]) -> Vec<u32> {
     if left.is_empty() { cpus.to_vec() } else { left }
 }
 
+/// A placement in words: what is on which core, and where everything else of the server runs.
+pub fn described(cpus: &[u32], placement: &[CorePlan]) -> String {
+    let mut cores: Vec<_> = placement.iter().filter(|core| !core.servers.is_empty()).collect();
+    cores.sort_by_key(|core| core.cpu);
+    let of_core = |core: &&CorePlan| {
+        let names: Vec<_> = core.servers.iter().map(ToString::to_string).collect();
+        format!("{} on core {}", names.join(", "), core.cpu)
+    };
+    let mut all: Vec<_> = cores.iter().map(of_core).collect();
+    let control = control_cpus(cpus, placement);
+    let control: Vec<_> = control.iter().map(ToString::to_string).collect();
+    let core = if control.len() == 1 { "core" } else { "cores" };
+    all.push(format!("the rest on {core} {}", control.join(", ")));
+    all.join("; ")
+}
+
 /// Checks that a machine with `volumes` disks and this placement has a server with this name.
 ///
 /// # Errors
@@ -166,6 +182,8 @@ pub fn complete(mut placement: Vec<CorePlan>, volumes: u16) -> Result<Vec<CorePl
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
 
     fn cpus(count: u32) -> Vec<u32> {
@@ -213,6 +231,51 @@ mod tests {
         assert_eq!(links_of(16), (4, 4), "each on a core of its own");
         let one = default_placement(&cpus(16), 2, 1);
         assert_eq!(ServerCounts::of(&one, 2).packets, 1);
+    }
+
+    /// The fifteen ways to divide the programs, the file, the block and the disk server among up to
+    /// four cores, as in AnT's table; the programs need no name in a placement.
+    #[test]
+    fn each_of_the_fifteen_distributions_is_a_placement() {
+        let mut count = 0;
+        for code in 0..4_usize.pow(4) {
+            let core_of = |part: usize| code / 4_usize.pow(part as u32) % 4;
+            // Each division once: a part is on a core of those before it, or on the next one.
+            let is_first = |part: usize| {
+                let before = (0..part).map(core_of).max().map_or(0, |most| most + 1);
+                core_of(part) <= before
+            };
+            if !(0..4).all(is_first) {
+                continue;
+            }
+            count += 1;
+            let mut plan = BTreeMap::<u32, Vec<ServerName>>::new();
+            let named = [(1, "file"), (2, "block.0"), (3, "disk.0"), (3, "delivery"), (3, "link")];
+            for (part, name) in named {
+                let servers = plan.entry(core_of(part) as u32).or_default();
+                servers.push(name.parse().unwrap());
+            }
+            let plan = plan.into_iter().map(|(cpu, servers)| CorePlan { cpu, servers });
+            let plan = complete(plan.collect(), 1).unwrap();
+            let names: usize = plan.iter().map(|core| core.servers.len()).sum();
+            assert_eq!(names, ServerCounts { volumes: 1, links: 1, packets: 1 }.servers().len());
+        }
+        assert_eq!(count, 15);
+    }
+
+    #[test]
+    fn a_placement_is_told_in_words() {
+        let told = |count| described(&cpus(count), &default_placement(&cpus(count), 1, 4));
+        assert_eq!(
+            told(2),
+            "disk.0, block.0, delivery, link, packets, file on core 1; the rest on core 0"
+        );
+        assert_eq!(
+            told(4),
+            "disk.0, block.0, file on core 2; delivery, link, packets on core 3; the rest on \
+             cores 0, 1"
+        );
+        assert!(told(64).contains("link.3, packets.3 on core 61"), "{}", told(64));
     }
 
     #[test]

@@ -1,10 +1,11 @@
-//! The placer: moves servers to other cores while they run.
+//! The placer: moves servers to other cores while they run, and adds and removes cores.
 //!
 //! Promise: a server moves only to a core that has time for all that is promised of it, and its
 //! promises move along. One server moves at a time. A move that fails leaves the server, and its
 //! promises, where they were. A server that was moved by command stays there until it is released.
 //! When the engine stops, a move under way is given up at once.
 
+mod growth;
 mod record;
 
 use std::fmt;
@@ -16,19 +17,20 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use tactus_core::balance::Mobility;
 use tactus_core::units::{Nanos, SECOND};
-use tactus_engine::migration::{Mailbox, Migration, MigrationWakers};
+use tactus_engine::migration::{Migration, MigrationWakers};
 use tactus_notation::Auto;
 use tactus_sys::clock;
 use tactus_sys::disk::DeviceRenewer;
-use tactus_sys::disk::uring::Tender;
-use tactus_sys::waker::{Sleeper, Waker, waker};
+use tactus_sys::waker::{Sleeper, waker};
 
 use crate::broker::Broker;
+use crate::core_threads::CoreThreads;
 use crate::placement::{CorePlan, Job, ServerName};
 use crate::settings::Cores;
 
 use record::Record;
 
+pub use growth::{CoreAddition, CoreRemoval};
 pub use record::{MoveCause, MoveTotals, RecentMove, Restraint};
 
 /// Moves the servers of an engine. Clones share them.
@@ -38,6 +40,7 @@ pub struct Placer(Arc<Shared>);
 struct Shared {
     broker: Broker,
     ends: EngineEnds,
+    /// The servers of each core, with or without a thread.
     plan: Mutex<Vec<CorePlan>>,
     /// Held while a server moves.
     moving: Mutex<()>,
@@ -50,17 +53,20 @@ impl fmt::Debug for Placer {
     }
 }
 
-/// The control side's end of a core, in the order of the plan.
-pub(crate) struct CoreEnd {
-    pub(crate) mailbox: Mailbox,
-    pub(crate) waker: Waker,
-    /// Rings that have left it.
-    pub(crate) tender: Tender,
+/// Time per second that may be promised of a core.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CoreTime {
+    /// If its thread is real-time.
+    pub(crate) real_time: Nanos,
+    /// If not.
+    pub(crate) ordinary: Nanos,
 }
 
 /// The control side's ends of what moves, and between what.
 pub(crate) struct EngineEnds {
-    pub(crate) cores: Vec<CoreEnd>,
+    /// In the order of the plan.
+    pub(crate) threads: CoreThreads,
+    pub(crate) core_time: CoreTime,
     /// Of each server of the ledger, by its number there.
     pub(crate) names: Vec<ServerName>,
     /// Those of them that the engine has not, because nothing is served by them.
@@ -142,10 +148,10 @@ pub enum PlaceError {
         /// The servers.
         all: String,
     },
-    /// The engine has no such core.
+    /// The core has no thread.
     #[error(
-        "core {core} has no real-time thread; the server was started with threads on {all}, and a \
-         restart adds others"
+        "core {core} has no real-time thread; those on {all} have one, and `tactus place add` \
+             starts others"
     )]
     NoCore {
         /// What was asked for.
@@ -153,6 +159,26 @@ pub enum PlaceError {
         /// The cores.
         all: String,
     },
+    /// The engine does not know the processor.
+    #[error("the server cannot use processor {core}; it may use {all}")]
+    NoProcessor {
+        /// What was asked for.
+        core: u32,
+        /// The processors.
+        all: String,
+    },
+    /// There is no other core for the servers.
+    #[error("core {0} is the last one online with a real-time thread; add another one first")]
+    LastCore(u32),
+    /// The host gives no thread, or not on this processor.
+    #[error("no thread: {0}")]
+    NoThread(String),
+    /// A core has no servers any more, but has to tend what a disk has begun there.
+    #[error(
+        "core {0} waits for what a disk has begun there; its servers have moved; try again when \
+         the disk has answered"
+    )]
+    Tending(u32),
     /// The promises of the server do not fit there.
     #[error("{0}; free time there first, or move less")]
     NoRoom(String),
@@ -172,6 +198,9 @@ pub enum PlaceError {
     /// The cores end.
     #[error("the server is stopping; {0} stays where it is")]
     Stopping(ServerName),
+    /// The same, for a core.
+    #[error("the server is stopping, and no core is added or removed any more")]
+    Ending,
     /// It has not moved yet.
     #[error(
         "{0} waits for what it began at its disk before its last move; it moves as soon as the \
@@ -203,6 +232,7 @@ impl Placer {
                 stays: record.restraint(number, *name),
             })
         };
+        let running = self.0.ends.threads.running();
         let core = |plan: &CorePlan| {
             let numbers = plan.servers.iter().map(|name| self.0.number_of(*name));
             CoreStatus {
@@ -213,7 +243,13 @@ impl Placer {
                 parts: plan.servers.iter().filter_map(part).collect(),
             }
         };
-        plan.iter().map(core).collect()
+        running.into_iter().map(|at| core(&plan[at])).collect()
+    }
+
+    /// The processors of the cores that have a thread, in the order of the cores.
+    pub fn cpus(&self) -> Vec<u32> {
+        let threads = &self.0.ends.threads;
+        threads.running().into_iter().map(|core| threads.cpu(core)).collect()
     }
 
     /// The last moves, the newest first.
@@ -251,7 +287,8 @@ impl Placer {
     }
 
     /// Applies another configuration: servers move to their places in it, one after another, if it
-    /// has other places than the configuration before.
+    /// has other places than the configuration before. Cores that it names get a thread before, and
+    /// others lose theirs afterwards.
     pub fn configure(&self, cores: &Cores) -> Reconfigured {
         let before = std::mem::replace(&mut self.0.record().configured, cores.clone());
         let mut done = Reconfigured::default();
@@ -277,8 +314,10 @@ impl Placer {
             return done;
         }
         self.0.record().release_all();
+        self.add_cores(plan, &mut done);
         let places = plan.iter().flat_map(|core| core.servers.iter().map(|name| (*name, core.cpu)));
         self.move_all(places.collect(), &mut done);
+        self.remove_cores(plan, &mut done);
         done
     }
 
@@ -348,45 +387,51 @@ impl Placer {
         cause: MoveCause,
         reason: &str,
     ) -> Result<Moved, PlaceError> {
+        let reason = reason.to_owned();
+        let work = move |shared: &Shared| shared.place(name, core, cause, &reason);
+        let ends = (PlaceError::Late(name), PlaceError::Stopping(name));
+        self.carry_out(ends, work, move |shared| shared.settle(name))
+    }
+
+    /// Does `work` on a thread of its own, and then `rest`, for which nobody waits. What takes
+    /// too long goes on, and is answered with `late`; if the engine stops, with `stopping`.
+    fn carry_out<T: Send + 'static>(
+        &self,
+        (late, stopping): (PlaceError, PlaceError),
+        work: impl FnOnce(&Shared) -> Result<T, PlaceError> + Send + 'static,
+        rest: impl FnOnce(&Shared) + Send + 'static,
+    ) -> Result<T, PlaceError> {
         if self.0.is_stopping() {
-            return Err(PlaceError::Stopping(name));
+            return Err(stopping);
         }
         let (tell, told) = sync_channel(1);
-        let (shared, reason) = (Arc::clone(&self.0), reason.to_owned());
+        let shared = Arc::clone(&self.0);
         let work = move || {
-            let result = shared.place(name, core, cause, reason);
             // The receiver is gone if it has waited too long.
-            drop(tell.send(result));
-            shared.settle(name);
+            drop(tell.send(work(&shared)));
+            rest(&shared);
         };
         let thread = std::thread::Builder::new().name("tactus-place".to_owned()).spawn(work);
-        let begun = thread.map_err(|error| PlaceError::Refused {
-            server: name,
-            from: core,
-            error: error.to_string(),
-        });
-        begun?;
-        self.0.await_result(name, &told)
+        thread.map_err(|error| PlaceError::NoThread(error.to_string()))?;
+        self.0.await_result(&told, (late, stopping))
     }
 }
 
 impl Shared {
-    /// Waits for the result of a move, as long as the engine runs.
-    fn await_result(
+    /// Waits for a result, as long as the engine runs.
+    fn await_result<T>(
         &self,
-        name: ServerName,
-        told: &Receiver<Result<Moved, PlaceError>>,
-    ) -> Result<Moved, PlaceError> {
+        told: &Receiver<Result<T, PlaceError>>,
+        (late, stopping): (PlaceError, PlaceError),
+    ) -> Result<T, PlaceError> {
         let end = Instant::now() + PATIENCE;
         loop {
             match told.recv_timeout(STOP_LOOK) {
                 Ok(result) => return result,
-                Err(RecvTimeoutError::Timeout) if self.is_stopping() => {
-                    return Err(PlaceError::Stopping(name));
-                }
+                Err(RecvTimeoutError::Timeout) if self.is_stopping() => return Err(stopping),
                 Err(RecvTimeoutError::Timeout) if Instant::now() < end => {}
                 Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
-                    return Err(PlaceError::Late(name));
+                    return Err(late);
                 }
             }
         }
@@ -401,36 +446,46 @@ impl Shared {
         name: ServerName,
         core: u32,
         cause: MoveCause,
-        reason: String,
+        reason: &str,
     ) -> Result<Moved, PlaceError> {
         let number = self.number_of(name) as u32;
         let _moving = self.moving.try_lock().map_err(|_| PlaceError::Busy)?;
         let (from, to) = self.ends(name, core)?;
-        let cpus = [from, to].map(|at| self.plan()[at].cpu);
-        let moved = |pause: Nanos| Moved {
-            server: name.to_string(),
-            from: cpus[0],
-            core: cpus[1],
-            pause_us: pause.0.div_ceil(1_000),
-        };
         if from == to {
-            return Ok(moved(Nanos(0)));
+            let server = name.to_string();
+            return Ok(Moved { server, from: core, core, pause_us: 0 });
         }
         let what = format!("{name} on core {core}");
         self.broker
             .move_server(number, to as u32, &what)
             .map_err(|refusal| PlaceError::NoRoom(refusal.message))?;
+        self.transfer(name, (from, to), (cause, reason)).inspect_err(|_| {
+            self.broker.return_server(number, from as u32);
+        })
+    }
+
+    /// Moves a server whose promises have moved already.
+    fn transfer(
+        &self,
+        name: ServerName,
+        (from, to): (usize, usize),
+        (cause, reason): (MoveCause, &str),
+    ) -> Result<Moved, PlaceError> {
+        let cpus = [from, to].map(|at| self.ends.threads.cpu(at));
         let pause = match self.ends.absent.contains(&name) {
             true => Nanos(0),
-            false => self.migrate(name, from, to, cpus[1]).inspect_err(|_| {
-                self.broker.return_server(number, from as u32);
-            })?,
+            false => self.migrate(name, from, to, cpus[1])?,
         };
         let mut plan = self.plan();
         plan[from].servers.retain(|server| *server != name);
         plan[to].servers.push(name);
         drop(plan);
-        let moved = moved(pause);
+        let moved = Moved {
+            server: name.to_string(),
+            from: cpus[0],
+            core: cpus[1],
+            pause_us: pause.0.div_ceil(1_000),
+        };
         tracing::info!(
             "{name} moved from core {} to core {}: {reason}; it began nothing for {} us",
             moved.from,
@@ -438,7 +493,7 @@ impl Shared {
             moved.pause_us
         );
         let Moved { server, from, core, pause_us } = moved.clone();
-        let arrived = clock::now();
+        let (reason, arrived) = (reason.to_owned(), clock::now());
         let recent = RecentMove { server, from, core, pause_us, cause, reason, arrived };
         self.record().note(recent, pause);
         Ok(moved)
@@ -459,13 +514,21 @@ impl Shared {
         core.expect("each server has a core").cpu
     }
 
+    /// The number of the core on the processor `core`, which has a thread.
+    fn running(&self, core: u32) -> Result<usize, PlaceError> {
+        let threads = &self.ends.threads;
+        let running = threads.running();
+        let at = threads.number_of(core).filter(|at| running.contains(at));
+        at.ok_or_else(|| {
+            let all = listed(running.into_iter().map(|at| threads.cpu(at).to_string()));
+            PlaceError::NoCore { core, all }
+        })
+    }
+
     /// The numbers of the cores between which `name` is to move.
     fn ends(&self, name: ServerName, core: u32) -> Result<(usize, usize), PlaceError> {
+        let to = self.running(core)?;
         let plan = self.plan();
-        let to = plan.iter().position(|plan| plan.cpu == core).ok_or_else(|| {
-            let all = listed(plan.iter().map(|plan| plan.cpu.to_string()));
-            PlaceError::NoCore { core, all }
-        })?;
         let from = plan.iter().position(|plan| plan.servers.contains(&name));
         Ok((from.expect("each server has a core"), to))
     }
@@ -480,13 +543,14 @@ impl Shared {
     ) -> Result<Nanos, PlaceError> {
         let refused = |error: String| PlaceError::Refused {
             server: name,
-            from: self.plan()[from].cpu,
+            from: self.ends.threads.cpu(from),
             error,
         };
         let (own, mut sleeper) = waker().map_err(|error| refused(error.to_string()))?;
-        let (old, new) = (&self.ends.cores[from], &self.ends.cores[to]);
+        let threads = &self.ends.threads;
         if let Some(device) = self.renewer(name) {
-            while !device.prepare(&old.tender).map_err(|error| refused(error.to_string()))? {
+            let prepare = || device.prepare(threads.tender(from));
+            while !prepare().map_err(|error| refused(error.to_string()))? {
                 if self.is_stopping() {
                     return Err(PlaceError::Stopping(name));
                 }
@@ -495,12 +559,12 @@ impl Shared {
         }
         // From here on nothing is refused: what is prepared is used.
         let wakers = MigrationWakers {
-            from: Box::new(old.waker.clone()),
-            to: Box::new(new.waker.clone()),
+            from: Box::new(threads.waker(from).clone()),
+            to: Box::new(threads.waker(to).clone()),
             control: Box::new(own),
         };
         let migration = Migration::new(name, cpu, wakers);
-        migration.begin(&old.mailbox, &new.mailbox);
+        migration.begin(threads.mailbox(from), threads.mailbox(to));
         let mut given_up = None;
         while !migration.is_left_alone() {
             // Cores that end let go of it. An order that none of them has read stays in its

@@ -151,6 +151,8 @@ pub struct Ledger {
     classes: Classes,
     /// Promised time of each core.
     cores: Vec<Nanos>,
+    /// Of each core, whether nothing may be promised of it.
+    closed: Vec<bool>,
     servers: Vec<ServerUse>,
     streams: u32,
 }
@@ -181,13 +183,26 @@ impl Ledger {
             cores: timelines(limits.cores.len()),
         };
         let cores = alloc::vec![Nanos(0); limits.cores.len()];
+        let closed = alloc::vec![false; limits.cores.len()];
         let server = |place: ServerPlace| {
             let of_core = &mut limits.cores[place.core as usize];
             *of_core = of_core.saturating_sub(place.kept);
             ServerUse { place, time: Nanos(0), planned: Timeline::default() }
         };
         let servers = servers.into_iter().map(server).collect();
-        Self { limits, planned, disks, connections, datagrams, classes, cores, servers, streams: 0 }
+        let streams = 0;
+        Self {
+            limits,
+            planned,
+            disks,
+            connections,
+            datagrams,
+            classes,
+            cores,
+            closed,
+            servers,
+            streams,
+        }
     }
 
     /// The limits.
@@ -384,12 +399,49 @@ impl Ledger {
         planned.add_all(&moved.planned);
         let needed = (self.cores[at] + moved.time).0 + planned.max_of_all();
         let limit = self.limits.cores[at].saturating_sub(kept).0;
-        if needed > limit {
+        if needed > limit || self.closed[at] {
             let (resource, class) = (Resource::Cpu, None);
             return Err(Rejection { resource, number: to, needed, limit, class });
         }
         self.return_server(server, to);
         Ok(())
+    }
+
+    /// Promises nothing of a core from now on: it gets no server. Returns the time per second that
+    /// could be promised of it.
+    ///
+    /// # Panics
+    /// If there is no such core, or it has a server.
+    pub fn close_core(&mut self, core: u32) -> Nanos {
+        assert!(self.servers.iter().all(|server| server.place.core != core), "no server is there");
+        self.closed[core as usize] = true;
+        core::mem::take(&mut self.limits.cores[core as usize])
+    }
+
+    /// Promises up to `time` per second of a closed core from now on.
+    ///
+    /// # Panics
+    /// If there is no such core, or it is open.
+    pub fn open_core(&mut self, core: u32, time: Nanos) {
+        assert!(self.closed[core as usize], "a core is opened once");
+        self.closed[core as usize] = false;
+        self.limits.cores[core as usize] = time;
+    }
+
+    /// Whether a core gets servers.
+    ///
+    /// # Panics
+    /// If there is no such core.
+    pub fn is_open(&self, core: u32) -> bool {
+        !self.closed[core as usize]
+    }
+
+    /// The promised time per second of each core, and the most that may be promised; nothing of one
+    /// that is closed.
+    pub fn of_cores(&self) -> impl Iterator<Item = (Nanos, Nanos)> {
+        let planned = self.planned.cores.iter().map(|planned| Nanos(planned.max_of_all()));
+        let used = self.cores.iter().zip(planned).map(|(&used, planned)| used + planned);
+        used.zip(self.limits.cores.iter().copied())
     }
 
     /// Moves the promises of a server back to the core where they were, without a check.
@@ -563,11 +615,11 @@ impl Ledger {
             always.into_iter().chain(write_share)
         });
         let level = |resource, used, limit| Level { resource, number: 0, used, limit };
-        let cores = self.cores.iter().zip(&self.limits.cores).zip(0u32..);
+        let cores = self.of_cores().zip(0u32..).filter(|&(_, number)| self.is_open(number));
         let of_cores = cores.map(|((used, limit), number)| Level {
             resource: Resource::Cpu,
             number,
-            used: used.0 + self.planned.cores[number as usize].max_of_all(),
+            used: used.0,
             limit: limit.0,
         });
         let datagrams = self.datagrams + self.classes.taken();

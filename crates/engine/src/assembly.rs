@@ -5,6 +5,7 @@
 //! and at most two messages of each kind for each stream.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use tactus_core::cost::RESIDENT_WINDOW;
 use tactus_core::cycle::{CycleLimits, GROUP_MAX, Learning, WritePathLimits};
@@ -373,10 +374,10 @@ where
     for (core, name, server) in placed {
         cores[core].place(name, server);
     }
-    if cores.len() > 1 {
-        for core in &mut cores {
-            core.look_at_least_every = LOOK;
-        }
+    let several = Arc::new(AtomicBool::new(cores.len() > 1));
+    for core in &mut cores {
+        core.look_at_least_every = LOOK;
+        core.several = Arc::clone(&several);
     }
     (cores, Control { commands, reports, write_paths, local, classes, counters })
 }

@@ -4,6 +4,7 @@
 //! cores without threads.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use tactus_core::mutant;
 use tactus_core::units::{MonoTime, Nanos};
@@ -35,6 +36,8 @@ pub struct Core {
     expected: Vec<ExpectedServer>,
     /// While streams run anywhere, servers on other cores may send at any time without a wake-up.
     pub(crate) look_at_least_every: Nanos,
+    /// Whether there are other cores that run; shared by all cores of an engine.
+    pub(crate) several: Arc<AtomicBool>,
     /// When the next turn is due.
     due: Option<MonoTime>,
     counters: Arc<CoreCounters>,
@@ -71,6 +74,7 @@ impl Default for Core {
             orders,
             expected: Vec::with_capacity(SERVERS),
             look_at_least_every: Nanos(0),
+            several: Arc::default(),
             due: None,
             counters: Arc::default(),
             of_servers: Arc::default(),
@@ -87,6 +91,12 @@ impl Core {
     /// The control side's end of the orders for this core.
     pub fn mailbox(&self) -> Mailbox {
         self.mailbox.clone()
+    }
+
+    /// Whether more than one core of the engine runs: if not, this one only looks for messages when
+    /// it is woken. Assembled cores are all taken as running.
+    pub fn several(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.several)
     }
 
     /// Adds a server. Datagrams are polled before all others, because their deadlines are the
@@ -127,7 +137,7 @@ impl Core {
         let again = is_leaving.then(|| now + TRY_AGAIN);
         let awake = is_interrupted.then_some(now).or_else(|| self.expects(now));
         let soonest = timeouts.chain(again).chain(awake).min();
-        let looks = self.look_at_least_every > Nanos(0) && !self.placed.is_empty();
+        let looks = self.several.load(Ordering::Acquire) && !self.placed.is_empty();
         let look = looks.then(|| now + self.look_at_least_every);
         self.due = match (soonest, look) {
             (Some(soonest), Some(look)) => Some(soonest.min(look)),
@@ -276,13 +286,18 @@ impl Core {
         }
     }
 
-    /// Turns until the host stops.
-    pub fn run(mut self, host: &mut impl Host) {
+    /// Turns until the host stops; the core can run again then.
+    #[must_use]
+    pub fn run(mut self, host: &mut impl Host) -> Self {
         while !host.is_stopping() {
             let now = host.now();
             let until = self.turn_by(now, || host.now());
             host.sleep(until);
         }
+        // Nothing is due at a core that does not run.
+        self.due = None;
+        self.counters.due.set(0);
+        self
     }
 }
 

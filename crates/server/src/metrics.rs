@@ -122,7 +122,7 @@ impl MetricsEndpoint {
             watchdog: engine.watchdog.clone(),
             degradations: engine.degradations.clone(),
             stalls: engine.stalls.clone(),
-            cpus: engine.placement.iter().map(|plan| plan.cpu).collect(),
+            cpus: engine.cpus.clone(),
             placer: engine.placer.clone(),
             degraded: engine.degraded.clone(),
             recordings,

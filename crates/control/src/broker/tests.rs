@@ -682,3 +682,24 @@ fn r08_sends_leave_the_sequence_alone_by_which_the_kernel_reads_ahead() {
         assert_eq!(flags & libc::O_DIRECT, 0, "past the page cache");
     }
 }
+
+#[test]
+fn a_core_is_emptied_as_a_whole_or_not_at_all() {
+    let fixture = Fixture::with_links(10, 3);
+    let broker = &fixture.broker;
+    let name = |server: u32| format!("server {server}");
+    let cores = || {
+        let servers = broker.promises(3).servers.into_iter();
+        servers.map(|(place, _)| place.core).collect::<Vec<_>>()
+    };
+    let (places, time) = broker.empty_core((2, &[0, 1]), &[2], name).expect("there is room");
+    assert_eq!((places, time, cores()), (vec![0], SECOND, vec![0, 1, 0]));
+    // Core 2 is closed, so the servers of core 0 have no other one.
+    let refused = broker.empty_core((0, &[2]), &[0, 2], name).map(drop).expect_err("no core");
+    assert!(refused.message.contains("no room for server"), "{}", refused.message);
+    assert_eq!((cores(), broker.promises(3).cores[0]), (vec![0, 1, 0], (Nanos(0), SECOND)));
+    broker.open_core(2, time);
+    let (places, _) = broker.empty_core((0, &[1, 2]), &[0, 2], name).expect("there is room");
+    assert_eq!((places, cores()), (vec![1, 1], vec![1, 1, 1]));
+    assert_eq!(broker.levels().iter().filter(|one| one.resource == Resource::Cpu).count(), 2);
+}

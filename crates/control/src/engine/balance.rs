@@ -19,8 +19,8 @@ use tactus_sys::topology::{self, OnlineWatch};
 use tactus_sys::waker::Sleeper;
 use tactus_sys::{clock, thread};
 
-use super::stalls::CoreThread;
 use crate::broker::Broker;
+use crate::core_threads::CoreThreads;
 use crate::placement::ServerName;
 use crate::placer::{PlaceError, Placer};
 
@@ -29,8 +29,7 @@ pub(super) struct BalanceParts {
     pub(super) broker: Broker,
     pub(super) placer: Placer,
     pub(super) servers: Arc<[(ServerName, ServerCounters)]>,
-    /// In the order of the plan.
-    pub(super) cores: Vec<CoreThread>,
+    pub(super) cores: CoreThreads,
     /// Where the kernel describes the processors.
     pub(super) system: PathBuf,
 }
@@ -50,7 +49,7 @@ pub(super) struct Watch {
 
 impl Watch {
     pub(super) fn new(parts: BalanceParts) -> Self {
-        let cpus: Vec<_> = parts.cores.iter().map(|core| core.cpu).collect();
+        let cpus: Vec<_> = parts.cores.cpus().collect();
         let positions = topology::positions(&parts.system, &cpus);
         let positions = positions.into_iter().map(|position| Position {
             node: position.node,
@@ -86,7 +85,8 @@ impl Watch {
     }
 
     fn look(&mut self, now: MonoTime) {
-        if self.cpus.len() > 1 {
+        let running = self.parts.cores.running();
+        if running.len() > 1 {
             self.look_at_processors();
         }
         let (cores, readings) = self.read();
@@ -96,7 +96,7 @@ impl Watch {
         let positions = self.cpus.iter().zip(&self.positions);
         let offline = positions.filter(|(_, position)| !position.is_online);
         self.parts.placer.note(shares, offline.map(|(&cpu, _)| cpu).collect());
-        if self.cpus.len() == 1 || now < self.not_before {
+        if running.len() == 1 || now < self.not_before {
             return;
         }
         match proposal {
@@ -109,13 +109,13 @@ impl Watch {
     fn look_at_processors(&mut self) {
         let online = self.online.online(&self.cpus);
         for (at, is_online) in online.into_iter().enumerate() {
-            let position = &mut self.positions[at];
+            let (position, cpu) = (&mut self.positions[at], self.cpus[at]);
             if position.is_online == is_online {
                 continue;
             }
             position.is_online = is_online;
             self.reported[at] = false;
-            let CoreThread { cpu, thread } = self.parts.cores[at];
+            let Some(thread) = self.parts.cores.thread(at) else { continue };
             if !is_online {
                 tracing::warn!("core {cpu} is offline: its servers move to other cores");
                 continue;
@@ -134,8 +134,12 @@ impl Watch {
         let BalanceParts { broker, placer, servers, .. } = &self.parts;
         let names = placer.names();
         let promises = broker.promises(names.len());
-        let cores = promises.cores.into_iter().zip(&self.positions);
-        let cores = cores.map(|((promised, limit), &position)| Core { promised, limit, position });
+        let cores = promises.cores.into_iter().zip(&self.positions).enumerate();
+        let cores = cores.map(|(at, ((promised, limit), &position))| {
+            // A core without a thread takes no server, like one that is offline.
+            let is_online = position.is_online && self.parts.cores.thread(at).is_some();
+            Core { promised, limit, position: Position { is_online, ..position } }
+        });
         let busy = |name: &ServerName| {
             let counters = servers.iter().find(|(of, _)| of == name);
             counters.map_or(Nanos(0), |(_, counters)| Nanos(counters.busy.value()))

@@ -276,7 +276,7 @@ pub(super) fn of(
     rates: LinkRates,
     real_time: bool,
 ) -> Limits {
-    let derate = if real_time { 1 } else { 2 };
+    let derate = derate(real_time);
     let local_places = match settings.local_clients {
         0 => 0,
         clients => u32::from(clients + OWN_CLIENTS) * PLACES_OF_CLIENT,
@@ -289,11 +289,19 @@ pub(super) fn of(
     let share = |rate: BitRate| BitRate(settings.link.budget.of(rate.0));
     let link = share(rates.link);
     let datagrams = (rates.datagrams < rates.link).then(|| share(rates.datagrams));
-    let core = Nanos(settings.cpu_budget.of(SECOND.0) / u64::from(derate));
-    let cores = vec![core; cores];
+    let cores = vec![core_time(settings, real_time); cores];
     let classes = settings.classes.0.iter().map(Class::limits).collect();
     let streams = settings.memory.streams_max;
     Limits { disks: disks.collect(), link, datagrams, classes, cores, streams }
+}
+
+/// Time per second that may be promised of a core whose thread is real-time, or not.
+pub(super) fn core_time(settings: &EngineSettings, real_time: bool) -> Nanos {
+    Nanos(settings.cpu_budget.of(SECOND.0) / u64::from(derate(real_time)))
+}
+
+fn derate(real_time: bool) -> u32 {
+    if real_time { 1 } else { 2 }
 }
 
 /// The number of a server in the ledger.

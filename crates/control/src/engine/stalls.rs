@@ -18,6 +18,7 @@ use tactus_sys::clock;
 use tactus_sys::thread::ThreadId;
 
 use super::watchdog::LOOK;
+use crate::core_threads::CoreThreads;
 use evidence::{Clues, Sample};
 
 /// The record of stalls. Clones share it.
@@ -131,15 +132,9 @@ const SUMMED_UP: Nanos = SECOND.times(60);
 /// How long a stall stays in the list of problems.
 const DEGRADED_FOR: Nanos = SECOND.times(600);
 
-/// The thread of one core.
-#[derive(Clone, Copy)]
-pub(super) struct CoreThread {
-    pub(super) cpu: u32,
-    pub(super) thread: ThreadId,
-}
-
 /// Reads the cores' counters.
 pub(super) struct Watch {
+    threads: CoreThreads,
     cores: Vec<Core>,
     counters: Counters,
     /// Moved clocks that have been reported.
@@ -151,7 +146,8 @@ pub(super) struct Watch {
 
 struct Core {
     cpu: u32,
-    thread: ThreadId,
+    /// None while it is parked.
+    thread: Option<ThreadId>,
     counters: Arc<CoreCounters>,
     seen: Baseline,
     /// The kernel's figures when the core last ran in time.
@@ -210,19 +206,20 @@ impl PendingStalls {
 }
 
 impl Watch {
-    pub(super) fn new(threads: Vec<CoreThread>, counters: &Counters, now: MonoTime) -> Self {
-        let core =
-            |(CoreThread { cpu, thread }, counters): (CoreThread, &Arc<CoreCounters>)| Core {
-                cpu,
-                thread,
-                counters: Arc::clone(counters),
-                seen: Baseline::default(),
-                well: Sample::of(thread, cpu),
-                standing: None,
-                pending: PendingStalls::default(),
-            };
+    pub(super) fn new(threads: CoreThreads, counters: &Counters, now: MonoTime) -> Self {
+        let core = |(cpu, counters): (u32, &Arc<CoreCounters>)| Core {
+            cpu,
+            thread: None,
+            counters: Arc::clone(counters),
+            seen: Baseline::default(),
+            well: None,
+            standing: None,
+            pending: PendingStalls::default(),
+        };
+        let cores = threads.cpus().zip(&counters.cores).map(core).collect();
         Self {
-            cores: threads.into_iter().zip(&counters.cores).map(core).collect(),
+            threads,
+            cores,
             counters: counters.clone(),
             streams: 0,
             looked: now,
@@ -240,7 +237,8 @@ impl Watch {
         self.looked = now;
         self.look_at_suspension(now);
         let mut standing = vec![];
-        for core in &mut self.cores {
+        for (at, core) in self.cores.iter_mut().enumerate() {
+            core.follow(self.threads.thread(at));
             let found = core.look(now, own_delay);
             if let Some((count, length)) = found {
                 let mut summary = self.stalls.lock();
@@ -290,6 +288,20 @@ impl Watch {
 }
 
 impl Core {
+    /// Takes over a thread that was started or ended.
+    fn follow(&mut self, thread: Option<ThreadId>) {
+        if self.thread != thread {
+            self.thread = thread;
+            self.well = self.sample();
+            self.standing = None;
+        }
+    }
+
+    /// The kernel's figures of its thread.
+    fn sample(&self) -> Option<Sample> {
+        Sample::of(self.thread?, self.cpu)
+    }
+
     /// New stalls: their number and total length.
     fn look(&mut self, now: MonoTime, own_delay: Nanos) -> Option<(u64, Nanos)> {
         let CoreCounters { stalls, stalled, .. } = &*self.counters;
@@ -304,7 +316,7 @@ impl Core {
             let others = self.standing.take().map(|clues| clues.others);
             let clues = clues.with_others(others.unwrap_or_default());
             self.pending.add(now, count, length, clues.cause(length));
-            self.well = Sample::of(self.thread, self.cpu);
+            self.well = self.sample();
             return Some((count, length));
         }
         if self.standing(now).is_some() {
@@ -321,14 +333,14 @@ impl Core {
             self.standing = None;
             // Not during a stall: the figures from its beginning would be lost.
             if self.overdue(now) <= CORE_STALL {
-                self.well = Sample::of(self.thread, self.cpu);
+                self.well = self.sample();
             }
         }
         None
     }
 
     fn clues(&self, own_delay: Nanos) -> Clues {
-        let now = Sample::of(self.thread, self.cpu);
+        let now = self.sample();
         Clues::between(self.well.as_ref(), now.as_ref(), own_delay)
     }
 
@@ -377,8 +389,9 @@ mod tests {
             classes: Arc::new([]),
             streams: Arc::new([]),
         };
-        let threads = vec![CoreThread { cpu: 0, thread: tactus_sys::thread::current() }];
-        (Watch::new(threads, &all, MonoTime(SECOND.0)), counters)
+        // It has no thread: the counters alone tell of stalls.
+        let threads = CoreThreads::new(vec![tactus_engine::cores::Core::default()], [0], None);
+        (Watch::new(threads.unwrap(), &all, MonoTime(SECOND.0)), counters)
     }
 
     fn stall(counters: &CoreCounters, length: Nanos) {

@@ -26,9 +26,9 @@ use tactus_sys::probe;
 use tactus_sys::region::{HugeRegion, Locking, Pages};
 use tactus_sys::waker::Waker;
 
-use super::host::Wakers;
 use super::limits::{VolumeFacts, VolumeLimits};
 use super::write_path::{SYNCS_MAX, WriteShare};
+use crate::core_threads::Wakers;
 use crate::measure;
 use crate::settings::EngineSettings;
 

@@ -31,7 +31,7 @@ use tactus_sys::thread::AbortOnPanic;
 use tactus_sys::waker::Sleeper;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
-use super::host::Wakers;
+use crate::core_threads::Wakers;
 
 /// Most unanswered flushes. An upload requests two or three at its end, all in one group; at the
 /// limit, further requests wait.

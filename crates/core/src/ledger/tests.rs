@@ -300,6 +300,25 @@ fn a_server_that_moves_takes_its_promises_along_and_none_goes_where_there_is_no_
 }
 
 #[test]
+fn nothing_is_promised_of_a_closed_core_and_one_that_is_opened_again_has_its_time() {
+    let mut ledger = Ledger::with_servers(
+        Limits { cores: alloc::vec![SECOND; 2], ..limits() },
+        [(0, Nanos(0)), (1, Nanos(1_000))].map(|(core, kept)| ServerPlace { core, kept }),
+    );
+    let before: Vec<_> = ledger.of_cores().collect();
+    ledger.move_server(1, 0).expect("nothing is promised");
+    let time = ledger.close_core(1);
+    assert_eq!((time, ledger.is_open(1)), (SECOND, false));
+    assert!(ledger.levels().all(|level| level.resource != Resource::Cpu || level.number == 0));
+    assert_eq!(ledger.of_cores().nth(1), Some((Nanos(0), Nanos(0))));
+    // Also a server without a promise stays away.
+    assert!(ledger.move_server(1, 1).is_err());
+    ledger.open_core(1, time);
+    ledger.move_server(1, 1).expect("it is open");
+    assert_eq!(ledger.of_cores().collect::<Vec<_>>(), before);
+}
+
+#[test]
 fn a_class_keeps_its_guarantee_from_others_and_has_no_more_than_its_ceiling() {
     let class = ClassLimits {
         parent: None,

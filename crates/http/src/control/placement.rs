@@ -3,7 +3,8 @@
 //!
 //! Promise: PUT answers when the server has arrived, with the time in which it began nothing. A
 //! refusal moves nothing. A server that was moved stays there until DELETE lets it move by itself
-//! again.
+//! again. PUT of a core starts its real-time thread, and DELETE ends it when its servers have moved
+//! to others.
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -18,6 +19,9 @@ use crate::response::Response;
 use crate::uploads::Refusal;
 
 const PLACEMENT: &str = "api/v1/placement";
+
+/// What cores are below.
+const CORES: &str = "cores/";
 
 /// The body of a PUT.
 #[derive(Deserialize)]
@@ -49,6 +53,10 @@ pub(super) async fn answer(
         return Err(Response::text(404, "there are no servers here").into());
     };
     let name = below(path).unwrap_or_default();
+    if let Some(cpu) = name.strip_prefix(CORES) {
+        let response = change_core(placer.clone(), request.method, cpu).await?;
+        return Ok(BodyOutcome::Answer(response.with("Cache-Control", "no-store")));
+    }
     let response = match request.method {
         Method::Get | Method::Head if name.is_empty() => Response::json(200, &placer.placement()),
         Method::Put if !name.is_empty() => {
@@ -78,12 +86,37 @@ pub(super) async fn answer(
     Ok(BodyOutcome::Answer(response.with("Cache-Control", "no-store")))
 }
 
+/// Adds a core, or removes it.
+async fn change_core(placer: Placer, method: Method, cpu: &str) -> Result<Response, Refusal> {
+    let cpu: u32 = cpu.parse().map_err(|_| {
+        Response::text(404, "a core has the number of its processor, as in /proc/cpuinfo")
+    })?;
+    let change = move || {
+        let answered =
+            |answer: Result<Response, PlaceError>| answer.unwrap_or_else(|error| refused(&error));
+        match method {
+            Method::Put => answered(placer.add_core(cpu).map(|one| Response::json(200, &one))),
+            _ => answered(placer.remove_core(cpu).map(|one| Response::json(200, &one))),
+        }
+    };
+    if !matches!(method, Method::Put | Method::Delete) {
+        let text = "use PUT of a core to start its real-time thread, DELETE to end it";
+        return Err(Response::text(405, text).with("Allow", "PUT, DELETE").into());
+    }
+    let changed = tokio::task::spawn_blocking(change).await;
+    Ok(changed.map_err(|_| Response::text(500, "the change failed; try again"))?)
+}
+
 fn refused(error: &PlaceError) -> Response {
     let text = error.to_string();
     match error {
         PlaceError::NoServer { .. } => Response::text(404, text),
-        PlaceError::Stopping(_) => Response::text(503, text),
+        PlaceError::Stopping(_) | PlaceError::Ending => Response::text(503, text),
         PlaceError::NoCore { .. }
+        | PlaceError::NoProcessor { .. }
+        | PlaceError::LastCore(_)
+        | PlaceError::NoThread(_)
+        | PlaceError::Tending(_)
         | PlaceError::NoRoom(_)
         | PlaceError::Busy
         | PlaceError::Refused { .. }

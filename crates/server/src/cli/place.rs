@@ -1,4 +1,5 @@
-//! `tactus place`: shows on which cores the servers of an engine are, and moves them.
+//! `tactus place`: shows on which cores the servers of an engine are, moves them, and adds and
+//! removes cores.
 
 use comfy_table::{Table, presets};
 use serde_json::{Map, Value};
@@ -13,10 +14,17 @@ use super::{Failure, console};
   tactus place list http://127.0.0.1:8080/
   tactus place move http://127.0.0.1:8080/ disk.0 --core 1
   tactus place release http://127.0.0.1:8080/ disk.0
+  tactus place add http://127.0.0.1:8080/ --core 2
+  tactus place remove http://127.0.0.1:8080/ --core 2
 
 The parts are those of [cores] placement: disk.0 and block.0 of the first volume, delivery, link,
-packets and file. A part goes to any core that the configuration or the default names. It takes its
-promises along, so it moves only where there is time for all of them, and streams go on meanwhile.
+packets and file. A part goes to any core that has a real-time thread: those that the configuration
+or the default names, and those that were added. It takes its promises along, so it moves only where
+there is time for all of them, and streams go on meanwhile.
+
+add starts a real-time thread on a processor; the time of this core can be promised from then on.
+remove moves all parts of a core to others and ends its thread; what does not fit there keeps the
+core. Both last until the configuration is reloaded with another placement, or the server ends.
 
 The server moves parts by itself when a core has too much to do, or so little that it can sleep
 ([cores] balance). A part that was moved by command stays there until it is released, the
@@ -41,6 +49,10 @@ enum Action {
         #[command(flatten)]
         which: NamedObject,
     },
+    /// Starts a real-time thread on another processor
+    Add(OneCore),
+    /// Moves all parts of a core to others, and ends its real-time thread
+    Remove(OneCore),
     /// Moves a part to another core, where it stays
     Move {
         /// Which server, like http://127.0.0.1:8080/
@@ -54,6 +66,27 @@ enum Action {
         credentials: Credentials,
     },
 }
+
+#[derive(clap::Args, Debug)]
+struct OneCore {
+    /// Which server, like http://127.0.0.1:8080/
+    server: String,
+    /// The number of the core's processor, as in /proc/cpuinfo
+    #[arg(long)]
+    core: u32,
+    #[command(flatten)]
+    credentials: Credentials,
+}
+
+impl OneCore {
+    fn ask(self, method: &str) -> Result<Value, Failure> {
+        let Self { server, core, credentials } = self;
+        let which = NamedObject { server, name: core.to_string(), credentials };
+        CORES.read(CORES.ask(&which, method, "", None)?, 200)
+    }
+}
+
+const CORES: Kind = Kind { path: "/api/v1/placement/cores", what: "such core" };
 
 pub(super) const PLACEMENT: Kind = Kind { path: "/api/v1/placement", what: "part with this name" };
 
@@ -69,6 +102,8 @@ impl Place {
                     said["core"]
                 ))
             }
+            Action::Add(core) => console::line(added(&core.ask("PUT")?)),
+            Action::Remove(core) => console::line(removed(&core.ask("DELETE")?)),
             Action::Move { server, part, core, credentials } => {
                 let which = NamedObject { server, name: part, credentials };
                 let body = Map::from_iter([("core".to_owned(), Value::from(core))]);
@@ -88,6 +123,25 @@ fn told(moved: &Value) -> String {
     }
     let (from, pause) = (from.unwrap_or_default(), pause.unwrap_or_default());
     format!("{part} moved from core {from} to core {core}; it began nothing for {pause} us")
+}
+
+fn added(said: &Value) -> String {
+    let core = &said["core"];
+    if said["was_there"] == true {
+        return format!("core {core} has a real-time thread already");
+    }
+    match said["real_time"] == true {
+        true => format!("core {core} has a real-time thread"),
+        false => format!(
+            "core {core} has a thread without real-time priority, so half of its time is promised"
+        ),
+    }
+}
+
+fn removed(said: &Value) -> String {
+    let moved = said["moved"].as_array().into_iter().flatten().map(told);
+    let ended = format!("core {} has no real-time thread any more", said["core"]);
+    moved.chain([ended]).collect::<Vec<_>>().join("\n")
 }
 
 fn table(all: &Value) -> Table {
@@ -129,6 +183,26 @@ mod tests {
         assert_eq!(told(&moved), "link moved from core 0 to core 1; it began nothing for 83 us");
         let stays = serde_json::json!({"server": "link", "from": 1, "core": 1, "pause_us": 0});
         assert_eq!(told(&stays), "link is on core 1 already");
+    }
+
+    #[test]
+    fn a_core_that_comes_or_goes_is_told_with_the_parts_that_moved() {
+        let came = |real_time: bool, was_there: bool| {
+            added(&serde_json::json!({
+                "core": 3, "real_time": real_time, "was_there": was_there
+            }))
+        };
+        assert_eq!(came(true, false), "core 3 has a real-time thread");
+        assert!(came(false, false).contains("half of its time"));
+        assert_eq!(came(true, true), "core 3 has a real-time thread already");
+        let gone = serde_json::json!({"core": 3, "moved": [
+            {"server": "link", "from": 3, "core": 1, "pause_us": 2},
+        ]});
+        assert_eq!(
+            removed(&gone),
+            "link moved from core 3 to core 1; it began nothing for 2 us\n\
+             core 3 has no real-time thread any more"
+        );
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use serde_json::Value;
 use tactus_control::broker::{UDP_BUFFER, UDP_BUFFER_MIN};
 use tactus_control::engine::READ_AHEAD_MAX;
+use tactus_control::placement;
 use tactus_core::units::{BitRate, Bytes, MIB};
 use tactus_notation::units::exact;
 use tactus_sys::probe::{Device, DirectReads, Interface, Limit, Volume};
@@ -51,14 +52,19 @@ pub fn fastest(interfaces: &[Interface]) -> Option<BitRate> {
 }
 
 fn cores(facts: &Facts) -> Finding {
-    match facts.machine.cores.len() {
+    let cores = &facts.machine.cores;
+    match cores.len() {
         0 | 1 => Finding::warn(
             "cores",
             "1 processor",
             "requests are parsed on the core that sends; without SCHED_FIFO they get in its way",
             "give the machine, the container or the control group a second processor",
         ),
-        count => Finding::ok("cores", format!("{count} processors")),
+        count => {
+            let plan = placement::default_placement(cores, 1, u16::MAX);
+            let described = placement::described(cores, &plan);
+            Finding::ok("cores", format!("{count} processors; by default {described}"))
+        }
     }
 }
 
@@ -92,7 +98,8 @@ fn share(core: &Value) -> Finding {
         "share",
         found,
         "streams are late when the core has no time left",
-        "name another core in [cores] placement, without servers; they move there by themselves",
+        "tactus place add gives it another core now, [cores] placement at the next start; parts \
+         move there by themselves",
     )
 }
 

@@ -86,9 +86,11 @@ fn health(page: &mut Page, sources: &Sources) -> fmt::Result {
 
 /// Stalls of real-time cores.
 fn stalls(page: &mut Page, sources: &Sources) -> fmt::Result {
+    let running = sources.placer.cpus();
     let cores = || {
-        let labels = sources.cpus.iter().map(|cpu| vec![("core", cpu.to_string())]);
-        labels.zip(&sources.counters.cores)
+        let all = sources.cpus.iter().zip(&sources.counters.cores);
+        let running = all.filter(|(cpu, _)| running.contains(cpu));
+        running.map(|(cpu, counters)| (vec![("core", cpu.to_string())], counters))
     };
     let help = "Turns of a real-time core that began more than 10 ms late";
     let each = cores().map(|(labels, core)| (labels, core.stalls.value()));

@@ -270,12 +270,15 @@ fn another_placement_of_the_configuration_moves_servers_while_streams_run() {
     let same = site.reload(ALL_ON_ONE, ALL_ON_ONE);
     assert_eq!(same["changed"], serde_json::json!([]), "{same}");
     let unknown = site.reload("cpu = 0", "cpu = 77");
-    assert_eq!(unknown["failed"], serde_json::json!([]), "no server is to go there: {unknown}");
+    let failed = unknown["failed"][0].as_str().unwrap_or_default();
+    assert!(failed.starts_with("core 77: the server cannot use processor 77"), "{unknown}");
+    let ended = "cores.placement: core 0 has no real-time thread any more";
+    assert_eq!(unknown["changed"], serde_json::json!([ended]), "{unknown}");
     let far = ALL_ON_ONE.replace("cpu = 0", "cpu = 77");
     let there =
         far.replace("[] }", "[\"packets\"] }").replace(", \"packets\", \"file\"", ", \"file\"");
     let refused = site.reload(&far, &there);
-    let failed = refused["failed"][0].as_str().unwrap_or_default();
+    let failed = refused["failed"][1].as_str().unwrap_or_default();
     assert!(failed.starts_with("packets stays on core 1: core 77 has no real-time"), "{refused}");
     let auto = site.reload(
         &format!("placement = {there}\nbalance = \"off\""),
@@ -283,5 +286,109 @@ fn another_placement_of_the_configuration_moves_servers_while_streams_run() {
     );
     assert_eq!(auto["needs_restart"], serde_json::json!(["cores.placement"]), "{auto}");
     assert_eq!(auto["changed"], serde_json::json!(["cores.balance"]), "{auto}");
+    site.check(stream);
+}
+
+#[test]
+fn a_core_comes_and_goes_while_streams_run_and_no_byte_is_lost() {
+    let _turn = turn();
+    let only = "[{ cpu = 1, servers = [\"disk.0\", \"block.0\", \"delivery\", \"link\", \
+                \"packets\", \"file\"] }]\nbalance = \"off\"";
+    let site = Site::placed(only, "[cpu]\nbudget = \"40 %\"\n");
+    let streams = ["8M", "12M", "16M"].map(|rate| site.play(rate));
+    std::thread::scope(|scope| {
+        for stream in streams {
+            scope.spawn(|| site.check(stream));
+        }
+        add_and_remove(&site);
+    });
+}
+
+/// Adds core 0 and removes it again, some times.
+fn add_and_remove(site: &Site) {
+    let said = |words: &[&str]| {
+        let output = site.place(words);
+        let all = [&output.stdout[..], &output.stderr].concat();
+        (output.status.success(), String::from_utf8_lossy(&all).into_owned())
+    };
+    let cores = || site.placement().into_iter().map(|(cpu, _)| cpu).collect::<Vec<_>>();
+    let cpu_time = || {
+        let answer =
+            exchange(&site.admin, b"GET /api/v1/capacity HTTP/1.0\r\nHost: localhost\r\n\r\n");
+        let (_, body) = answer.split_once("\r\n\r\n").expect("an answer");
+        body.matches("nanoseconds per second").count()
+    };
+    let (alone, with_one) = (said(&["remove", "--core", "1"]), cpu_time());
+    assert!(!alone.0 && alone.1.contains("is the last one online"), "{alone:?}");
+    for _ in 0..3 {
+        let (done, text) = said(&["add", "--core", "0"]);
+        assert!(done && text.starts_with("core 0 has a"), "{text}");
+        assert_eq!((cores(), cpu_time()), (vec![1, 0], with_one + 1));
+        let again = said(&["add", "--core", "0"]);
+        assert!(again.0 && again.1.contains("already"), "{again:?}");
+        for name in ["link", "disk.0", "block.0"] {
+            let (done, text) = said(&["move", name, "--core", "0"]);
+            assert!(done, "{text}");
+        }
+        let (done, text) = said(&["remove", "--core", "0"]);
+        assert!(done && text.contains("link moved from core 0 to core 1"), "{text}");
+        assert!(text.ends_with("core 0 has no real-time thread any more\n"), "{text}");
+        assert_eq!((cores(), cpu_time()), (vec![1], with_one));
+        let (done, text) = said(&["move", "link", "--core", "0"]);
+        assert!(!done && text.contains("core 0 has no real-time thread"), "{text}");
+    }
+    let (done, text) = said(&["add", "--core", "977"]);
+    assert!(!done && text.contains("977"), "{text}");
+    let status = exchange(&site.admin, b"GET /api/v1/status HTTP/1.0\r\nHost: localhost\r\n\r\n");
+    let (_, body) = status.split_once("\r\n\r\n").expect("an answer");
+    let status: Value = serde_json::from_str(body).expect("JSON");
+    // A machine that stops the cores makes streams late as well.
+    let was_stalled = status["stalls"]["count"] != 0;
+    assert!(status["totals"]["underruns"] == 0 || was_stalled, "{status}");
+}
+
+#[test]
+fn a_core_stays_if_its_promises_have_no_room_on_others() {
+    let _turn = turn();
+    // The file server keeps as much of its core as streams may have of each.
+    let site = Site::new("[cpu]\nbudget = \"10 %\"\n");
+    assert!(site.place(&["move", "file", "--core", "0"]).status.success());
+    let stream = site.play("12M");
+    // It has begun.
+    stream.peek(&mut [0]).expect("an answer");
+    let before = site.placement();
+    let refused = site.place(&["remove", "--core", "1"]);
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success() && said.contains("no room for"), "{refused:?}");
+    assert_eq!(site.placement(), before);
+    // What was promised is promised still, and the same core goes when it is free.
+    site.check(stream);
+    let from = Instant::now();
+    while !site.place(&["remove", "--core", "1"]).status.success() {
+        assert!(from.elapsed() < Duration::from_secs(20), "{:?}", site.placement());
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    assert_eq!(site.on_core(0).len(), SERVERS.len());
+}
+
+#[test]
+fn another_configuration_adds_the_cores_that_it_names_and_removes_the_others() {
+    let _turn = turn();
+    let on = |core: u32| {
+        ALL_ON_ONE
+            .replace("{ cpu = 0, servers = [] }, ", "")
+            .replace("cpu = 1", &format!("cpu = {core}"))
+    };
+    let site = Site::placed(&format!("{}\nbalance = \"off\"", on(1)), "");
+    let stream = site.play("12M");
+    let answer = site.reload(&on(1), &on(0));
+    assert_eq!(answer["failed"], serde_json::json!([]), "{answer}");
+    let changed = answer["changed"].as_array().expect("a list");
+    // A core begins, six servers move, and a core ends.
+    assert_eq!(changed.len(), 8, "{answer}");
+    assert_eq!(changed[0], "cores.placement: core 0 has a real-time thread");
+    assert_eq!(changed[7], "cores.placement: core 1 has no real-time thread any more");
+    assert_eq!(site.placement().len(), 1);
+    assert_eq!(site.on_core(0).len(), SERVERS.len());
     site.check(stream);
 }

@@ -1,7 +1,7 @@
 //! The thread of a core: pinned, real-time if the host permits it, asleep until the next deadline.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use tactus_core::ports;
 use tactus_core::units::{MonoTime, Nanos};
@@ -11,17 +11,21 @@ use tactus_sys::waker::{Sleeper, Waker};
 use tactus_sys::{clock, thread};
 
 /// The rights of a core's thread.
-pub(super) struct Rights {
-    pub(super) real_time: bool,
+pub(crate) struct Rights {
+    /// Whether it runs on its processor only.
+    pub(crate) is_pinned: bool,
+    pub(crate) real_time: bool,
     /// Refusals of the host, with their effects.
-    pub(super) refused: Vec<String>,
+    pub(crate) refused: Vec<String>,
 }
 
 impl Rights {
     /// Pins the calling thread and makes it real-time with `priority`, as far as the host permits.
     pub(super) fn take(cpu: u32, priority: Option<u8>) -> Self {
         let mut refused = vec![];
-        if let Err(error) = thread::pin(cpu) {
+        let pinned = thread::pin(cpu);
+        let is_pinned = pinned.is_ok();
+        if let Err(error) = pinned {
             refused.push(format!("core {cpu} cannot be had for real-time work ({error})"));
         }
         let real_time = match priority.map(thread::run_fifo) {
@@ -41,21 +45,27 @@ impl Rights {
         if !real_time && let Err(error) = thread::tighten_timer() {
             refused.push(format!("timers stay 50 us coarse ({error})"));
         }
-        Self { real_time, refused }
+        Self { is_pinned, real_time, refused }
     }
 }
 
 /// A core's thread.
 pub(super) struct CoreHost {
     sleeper: Sleeper,
-    stopping: Arc<AtomicBool>,
+    order: Arc<AtomicU8>,
     /// Rings of disk servers that have left for another core.
     tender: Tender,
 }
 
 impl CoreHost {
-    pub(super) fn new(sleeper: Sleeper, stopping: Arc<AtomicBool>, tender: Tender) -> Self {
-        Self { sleeper, stopping, tender }
+    /// The host of a thread that runs while `order` is [`RUN`].
+    pub(super) fn new(sleeper: Sleeper, order: Arc<AtomicU8>, tender: Tender) -> Self {
+        Self { sleeper, order, tender }
+    }
+
+    /// What the next thread of the core sleeps with.
+    pub(super) fn into_sleeper(self) -> Sleeper {
+        self.sleeper
     }
 }
 
@@ -76,12 +86,12 @@ impl Host for CoreHost {
     }
 
     fn is_stopping(&self) -> bool {
-        self.stopping.load(Ordering::Acquire)
+        self.order.load(Ordering::Acquire) != RUN
     }
 }
 
 /// The wakers of all cores: a command may concern any of them.
-pub(super) struct Wakers(pub(super) Vec<Waker>);
+pub(crate) struct Wakers(pub(crate) Vec<Waker>);
 
 impl ports::Waker for Wakers {
     fn wake(&self) {
@@ -90,6 +100,9 @@ impl ports::Waker for Wakers {
         }
     }
 }
+
+/// The order for a thread that turns its core.
+pub(super) const RUN: u8 = 0;
 
 /// How often rings are tended that have left: a fourth of the time in which their server looks for
 /// completions.

@@ -12,8 +12,8 @@ use crate::placement::{self, CorePlan};
 
 /// The claim of one processor.
 #[derive(Debug)]
-pub(super) struct Claim {
-    cpu: u32,
+pub(crate) struct Claim {
+    pub(crate) cpu: u32,
     /// Bound to the address of the processor while the claim lasts.
     _address: UnixDatagram,
 }
@@ -23,7 +23,7 @@ impl Claim {
     ///
     /// # Errors
     /// `AddrInUse` when another server has claimed it.
-    fn take(cpu: u32) -> io::Result<Self> {
+    pub(crate) fn take(cpu: u32) -> io::Result<Self> {
         let name = format!("tactus/core/{cpu}");
         let address = SocketAddr::from_abstract_name(name)?;
         Ok(Self { cpu, _address: UnixDatagram::bind_addr(&address)? })
@@ -32,24 +32,24 @@ impl Claim {
 
 /// A placement with the claims of its processors.
 #[derive(Debug)]
-pub(super) struct ClaimedPlan {
-    pub(super) plan: Vec<CorePlan>,
-    pub(super) claims: Vec<Claim>,
+pub(crate) struct ClaimedPlan {
+    pub(crate) plan: Vec<CorePlan>,
+    pub(crate) claims: Vec<Claim>,
     /// Processors of the plan that another server has claimed, because none was free.
-    pub(super) shared: Vec<u32>,
+    pub(crate) shared: Vec<u32>,
     /// Processors that were left to other servers.
-    pub(super) avoided: Vec<u32>,
+    pub(crate) avoided: Vec<u32>,
 }
 
 /// Claims the processors of a configured plan.
-pub(super) fn of_plan(plan: Vec<CorePlan>) -> ClaimedPlan {
+pub(crate) fn of_plan(plan: Vec<CorePlan>) -> ClaimedPlan {
     let (claims, shared) = claim(&plan);
     ClaimedPlan { plan, claims, shared, avoided: vec![] }
 }
 
 /// Plans `cpus` and `volumes` by default, on processors that no other server has claimed. If all
 /// are claimed, the usual plan is used and its processors are shared.
-pub(super) fn of_default(cpus: &[u32], volumes: u16, packets_max: u16) -> ClaimedPlan {
+pub(crate) fn of_default(cpus: &[u32], volumes: u16, packets_max: u16) -> ClaimedPlan {
     let mut free = cpus.to_vec();
     // Each round removes at least one processor.
     while !free.is_empty() {
@@ -79,7 +79,7 @@ fn claim(plan: &[CorePlan]) -> (Vec<Claim>, Vec<u32>) {
 
 impl ClaimedPlan {
     /// A warning about shared processors, if there are any.
-    pub(super) fn notes(&self) -> Option<String> {
+    pub(crate) fn notes(&self) -> Option<String> {
         if self.shared.is_empty() {
             return None;
         }
@@ -92,7 +92,7 @@ impl ClaimedPlan {
     }
 
     /// Logs the processors that were left to other servers.
-    pub(super) fn log_avoided(&self) {
+    pub(crate) fn log_avoided(&self) {
         if self.avoided.is_empty() {
             return;
         }
