@@ -20,9 +20,9 @@ const BUDGET: Duration = Duration::from_secs(25 * 60);
 /// The same of the quick gate.
 const QUICK_BUDGET: Duration = Duration::from_secs(10 * 60);
 
-/// From the cheapest and most often wrong to the longest. Most of what computes is done while tests
-/// wait. What comes behind the power failures runs while they wait for disks; the first of it needs
-/// no lock of Cargo's, which their own build has meanwhile.
+/// From the cheapest and most often wrong to the longest. What waits for disks begins before what
+/// computes, and most of what computes is done while tests wait. Steps in the background that use
+/// the build directory of the foreground come last: its lock is free when the tests run.
 const STEPS: [Step; 12] = [
     step("setup", "programs that the tests need", clients::set_up),
     step("fmt", "format", format),
@@ -33,9 +33,9 @@ const STEPS: [Step; 12] = [
     background("sim", "worlds of the simulator", simulate),
     background("mutants", "deliberate mistakes for the simulator to find", hunt),
     background("loom", "interleavings of the rings", interleave),
+    background("build", "build without the features of tests", build),
+    background("doc", "documentation", document),
     step("deny", "licences, bans, sources, advisories", deny::check),
-    step("build", "build without the features of tests", build),
-    step("doc", "documentation", document),
 ];
 
 /// The checks that find most mistakes, for each commit. The whole gate follows before a push.
@@ -206,7 +206,7 @@ fn lint(workspace: &Workspace) -> Result<Remark> {
 /// The step `test` compiles the same code to the end; to do so here as well took two minutes. In
 /// the profile of the steps before it: most crates of others are checked already.
 fn build(workspace: &Workspace) -> Result<Remark> {
-    run(&mut workspace.cargo(&["check", "--workspace", "--locked"]))?;
+    run(&mut workspace.patient_cargo(&["check", "--workspace", "--locked"]))?;
     Ok(None)
 }
 
@@ -273,7 +273,7 @@ fn hunt(workspace: &Workspace) -> Result<Remark> {
 /// After the step `build`, which has checked the crates of others with the same features.
 fn document(workspace: &Workspace) -> Result<Remark> {
     run(workspace
-        .cargo(&["doc", "--workspace", "--no-deps", "--locked"])
+        .patient_cargo(&["doc", "--workspace", "--no-deps", "--locked"])
         .env("RUSTDOCFLAGS", "--deny=warnings"))?;
     Ok(None)
 }
