@@ -44,6 +44,16 @@ pub fn rings(script: &[u8]) -> bool {
     !is_broken
 }
 
+/// The next bytes of a script; zeros behind its end.
+pub fn take<const N: usize>(script: &mut &[u8]) -> [u8; N] {
+    let len = N.min(script.len());
+    let (taken, rest) = script.split_at(len);
+    *script = rest;
+    let mut bytes = [0; N];
+    bytes[..len].copy_from_slice(taken);
+    bytes
+}
+
 /// Handles that the program opens.
 const HANDLES: usize = 4;
 /// What the control side carries out.
@@ -71,14 +81,8 @@ struct Steps<'a> {
 }
 
 impl Steps<'_> {
-    /// The next bytes; zeros behind the end.
     fn take<const N: usize>(&mut self) -> [u8; N] {
-        let len = N.min(self.rest.len());
-        let (taken, rest) = self.rest.split_at(len);
-        self.rest = rest;
-        let mut bytes = [0; N];
-        bytes[..len].copy_from_slice(taken);
-        bytes
+        take(&mut self.rest)
     }
 
     fn byte(&mut self) -> u8 {

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use tactus_core::local::stream::{BYTES, CLOSED, StreamEnd, TAKEN, WRITTEN};
+use tactus_engine::fuzz_targets::take;
 use tactus_ring::arena::HeapRegion;
 use tactus_ring::shared::{SharedBytes, SharedMemory};
 
@@ -71,14 +72,8 @@ struct Steps<'a> {
 }
 
 impl Steps<'_> {
-    /// The next bytes; zeros behind the end.
     fn take<const N: usize>(&mut self) -> [u8; N] {
-        let len = N.min(self.rest.len());
-        let (taken, rest) = self.rest.split_at(len);
-        self.rest = rest;
-        let mut bytes = [0; N];
-        bytes[..len].copy_from_slice(taken);
-        bytes
+        take(&mut self.rest)
     }
 
     fn step(&mut self) -> Outcome {

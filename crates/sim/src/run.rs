@@ -1,6 +1,7 @@
 //! One seed: its world is run twice, and a violation is caught.
 
 use std::cell::RefCell;
+use std::fmt::Debug;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Once;
 
@@ -8,7 +9,7 @@ use tactus_core::units::Nanos;
 
 use crate::swarm::{Mode, Swarm};
 use crate::verdict::{Invariant, Violation};
-use crate::world::{Outcome, World};
+use crate::world::{Outcome, Tally, World};
 
 /// What to simulate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -69,6 +70,18 @@ pub fn run_twice(scenario: Scenario) -> Result<Outcome, Violation> {
 /// The first broken invariant.
 pub fn run_once(scenario: Scenario) -> Result<Outcome, Violation> {
     caught(move || World::new(scenario.swarm()).run())
+}
+
+/// The tally of `world`, which has run to this result.
+///
+/// # Panics
+///
+/// If it broke a promise; the message names the world.
+pub fn tally(world: &impl Debug, result: Result<Outcome, Violation>) -> Tally {
+    match result {
+        Ok(Outcome { tally, .. }) => tally,
+        Err(violation) => panic!("{world:?} broke {violation}"),
+    }
 }
 
 /// Runs `world`, and converts a panic into its violation: a broken invariant, or an assertion of

@@ -5,6 +5,7 @@
 
 use tactus_core::units::MILLISECOND;
 use tactus_sim::large::LargeMachine;
+use tactus_sim::run::tally;
 
 #[test]
 fn ten_thousand_moves_among_64_cores_lose_delay_and_repeat_nothing() {
@@ -17,10 +18,7 @@ fn ten_thousand_moves_among_64_cores_lose_delay_and_repeat_nothing() {
         seconds: 12,
         ..LargeMachine::default()
     };
-    let tally = match world.measure() {
-        Ok(speed) => speed.outcome.tally,
-        Err(violation) => panic!("{world:?} broke {violation}"),
-    };
+    let tally = tally(&world, world.measure().map(|speed| speed.outcome));
     assert!(tally.moves >= 10_000, "{tally:?}");
     assert_eq!((tally.streams_max, tally.underruns), (440, 0), "{tally:?}");
     assert!(tally.datagrams > 10_000 && tally.uploads > 0 && tally.completed > 0, "{tally:?}");

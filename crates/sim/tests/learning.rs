@@ -2,14 +2,12 @@
 //!
 //! Every world stops at the first byte of a stream that is late without being deferred.
 
+use tactus_sim::Tally;
 use tactus_sim::learning::{Learning, TRUTH};
-use tactus_sim::{Outcome, Tally};
+use tactus_sim::run::tally;
 
 fn run(world: &Learning) -> Tally {
-    match world.run() {
-        Ok(Outcome { tally, .. }) => tally,
-        Err(violation) => panic!("{world:?} broke {violation}"),
-    }
+    tally(world, world.run())
 }
 
 #[test]

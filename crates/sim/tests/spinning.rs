@@ -3,14 +3,12 @@
 //! Every world stops at the first byte of a stream that is late. Times are those of the simulation.
 
 use tactus_core::units::{Nanos, SECOND};
+use tactus_sim::Tally;
+use tactus_sim::run::tally;
 use tactus_sim::spinning::Spinning;
-use tactus_sim::{Outcome, Tally};
 
 fn run(world: &Spinning) -> Tally {
-    match world.run() {
-        Ok(Outcome { tally, .. }) => tally,
-        Err(violation) => panic!("{world:?} broke {violation}"),
-    }
+    tally(world, world.run())
 }
 
 #[test]

@@ -30,8 +30,7 @@ use crate::workspace::{Failures, Workspace, output, run, shown, succeeds};
 
 /// Binaries whose worlds take an eighth of the time when they are optimised: the step `sim` runs
 /// them.
-pub(crate) const OPTIMISED: [&str; 5] =
-    ["past_seeds", "packets", "balancing", "learning", "spinning"];
+pub(crate) const OPTIMISED: [&str; 4] = ["past_seeds", "packets", "balancing", "learning"];
 
 /// Processes that run beside each other however busy the processors are.
 const BESIDE_MIN: usize = 5;
