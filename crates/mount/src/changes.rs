@@ -20,6 +20,7 @@ impl LibraryFilesystem {
         name: &OsStr,
     ) -> Result<(u64, Arc<OpenFile>, Stat)> {
         let name = name_of(name)?;
+        let _paths = self.steady_paths();
         if self.written(parent, name).is_some() {
             return Err(Errno::EEXIST);
         }
@@ -77,6 +78,10 @@ impl LibraryFilesystem {
             RenameFlags::RENAME_NOREPLACE => Replace::Nothing,
             _ => return Err(Errno::EINVAL),
         };
+        let is_directory = self.written(parent, name).is_none()
+            && self.stat(&self.path_of(parent, name)?).is_ok_and(|stat| stat.is_directory);
+        let _alone = is_directory.then(|| self.changing_paths());
+        let _paths = (!is_directory).then(|| self.steady_paths());
         let (from, to) = (self.path_of(parent, name)?, self.path_of(new_parent, new_name)?);
         if from == to {
             return Ok(());

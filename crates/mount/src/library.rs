@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
 use fuser::{Errno, FileHandle, ReplyOpen};
@@ -34,6 +34,8 @@ pub(crate) struct LibraryFilesystem {
     pub(crate) writing: Option<Connections>,
     pub(crate) nodes: Nodes,
     pub(crate) unpublished: UnpublishedNames,
+    /// Written while a directory is renamed, read while a file gets a path or becomes a title.
+    renaming: RwLock<()>,
     /// The path of the mount's directory in the library, without a slash at its end.
     root: String,
     pub(crate) owner: Ownership,
@@ -104,6 +106,7 @@ impl LibraryFilesystem {
             writing,
             nodes: Nodes::new(stat),
             unpublished: UnpublishedNames::default(),
+            renaming: RwLock::default(),
             root,
             owner,
             attributes_for: options.attributes_for,
@@ -127,6 +130,16 @@ impl LibraryFilesystem {
     pub(crate) fn path_of(&self, parent: u64, name: &str) -> Result<String> {
         let path = self.nodes.path_of(parent, name).ok_or(Errno::ESTALE)?;
         Ok(self.in_library(&path))
+    }
+
+    /// While it is held, no directory gets another path. It is taken before the lock of a file.
+    pub(crate) fn steady_paths(&self) -> RwLockReadGuard<'_, ()> {
+        self.renaming.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for files that get a path or become titles, and keeps others from it.
+    pub(crate) fn changing_paths(&self) -> RwLockWriteGuard<'_, ()> {
+        self.renaming.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn in_library(&self, path: &str) -> String {

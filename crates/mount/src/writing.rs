@@ -42,6 +42,7 @@ impl LibraryFilesystem {
     /// The working file of an open file. If there is none yet, it begins with the bytes of the
     /// title, or without any if `is_empty`.
     pub(crate) fn begin(&self, number: u64, open: &OpenFile, is_empty: bool) -> Result<Arc<Work>> {
+        let _paths = self.steady_paths();
         let _changing = open.changing();
         let base = match open.content().ok_or(Errno::EIO)? {
             Content::Work(work) => {
@@ -279,6 +280,7 @@ impl LibraryFilesystem {
 
     /// Makes a title of a file that is being written.
     pub(crate) fn publish(&self, number: u64, open: &OpenFile) -> Result<()> {
+        let _paths = self.steady_paths();
         let _changing = open.changing();
         let Some(work) = open.in_work().filter(|work| !work.is_nameless()) else { return Ok(()) };
         let published = work.publish();

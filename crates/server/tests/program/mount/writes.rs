@@ -149,6 +149,26 @@ fn a_file_that_is_written_follows_its_name() {
 }
 
 #[test]
+fn a_file_that_is_closed_while_its_directory_is_renamed_is_a_title_there() {
+    const TURNS: usize = 60;
+    let served = Served::new();
+    let mounted = served.mount(RW);
+    let directory = |turn: usize| mounted.path(&format!("d{turn}"));
+    fs::create_dir(directory(0)).expect("a directory");
+    for turn in 0..TURNS {
+        let mut file = create(&directory(turn).join(format!("{turn}.ts")));
+        file.write_all(b"bytes").expect("room");
+        std::thread::scope(|scope| {
+            scope.spawn(move || drop(file));
+            fs::rename(directory(turn), directory(turn + 1)).expect("a new name");
+        });
+    }
+    let names: Vec<_> = fs::read_dir(&mounted.place).expect("a directory").collect();
+    assert_eq!(names.len(), 1, "no directory has come back under its old name: {names:?}");
+    assert_eq!(fs::read_dir(directory(TURNS)).expect("a directory").count(), TURNS);
+}
+
+#[test]
 fn several_programs_write_one_file() {
     let served = Served::new();
     let mounted = served.mount(RW);
