@@ -1,6 +1,7 @@
 //! The figures of the rounds: the balancer by itself, and beside the best placement by hand.
 //!
-//! Promise: a placement is compared with the best one of the same round, figure by figure.
+//! Promise: a placement is compared with the best one of the same round, figure by figure. The
+//! price of a byte is that of placements that carry all of the load.
 
 use serde::Serialize;
 
@@ -31,6 +32,13 @@ pub(super) struct Run {
     pub(super) capacity: usize,
     /// CPU seconds per 10^9 bytes under steady load.
     pub(super) cpu_per_gb: f64,
+}
+
+impl Run {
+    /// The price of a byte; without bound if requests were refused.
+    fn price(&self) -> f64 {
+        if self.refused + self.refused_beyond == 0 { self.cpu_per_gb } else { f64::INFINITY }
+    }
 }
 
 /// All runs.
@@ -72,7 +80,7 @@ impl Rounds {
     pub(super) fn summarise(&self, report: &mut Report) {
         let balanced: Vec<_> = self.0.iter().filter(|run| run.is_balanced).copied().collect();
         report.tables.push(self.places());
-        let cpu = self.against(|run| run.cpu_per_gb, f64::min);
+        let cpu = self.against(Run::price, f64::min);
         let capacity = self.against(|run| run.capacity as f64, f64::max);
         let most = |ratios: &[f64]| Spread::of(ratios).map(|all| all.median);
         let sum = |value: fn(&Run) -> u64| balanced.iter().map(value).sum::<u64>() as f64;
