@@ -339,7 +339,8 @@ fn judged(
         refused: refused(doubling),
         refused_beyond: refused(beyond),
         further_late: late + broke as u64,
-        capacity: running + fill.iter().filter(|answer| answer.accepted()).count(),
+        // Another one may have got the place of one that broke.
+        capacity: running + fill.iter().filter(|answer| answer.went_well()).count(),
         ..Run::default()
     }
 }
