@@ -28,6 +28,7 @@ mod recordings;
 mod rtsp_crowd;
 mod rtsp_many;
 mod seeks;
+mod server_places;
 mod small_acks;
 mod stages;
 mod stretches;

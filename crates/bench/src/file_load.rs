@@ -30,10 +30,10 @@ pub enum Load {
     Postmark,
 }
 
-/// What a client is told.
+/// The options of a client.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
-    /// What it does.
+    /// The work of the client.
     #[arg(long)]
     pub load: Load,
     /// The server's socket; without it, files of the kernel are used.
@@ -56,7 +56,7 @@ pub struct Options {
     pub count: u32,
 }
 
-/// What it took.
+/// The time that the work took.
 #[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize)]
 pub struct Outcome {
     /// By the monotonic clock, in nanoseconds.

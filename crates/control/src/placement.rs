@@ -98,7 +98,7 @@ pub fn control_cpus(cpus: &[u32], placement: &[CorePlan]) -> Vec<u32> {
     if left.is_empty() { cpus.to_vec() } else { left }
 }
 
-/// A placement in words: what is on which core, and where everything else of the server runs.
+/// A placement as text: the servers of each core, and the cores of all other threads.
 pub fn described(cpus: &[u32], placement: &[CorePlan]) -> String {
     let mut cores: Vec<_> = placement.iter().filter(|core| !core.servers.is_empty()).collect();
     cores.sort_by_key(|core| core.cpu);

@@ -8,15 +8,14 @@
 
 mod summary;
 
-use std::io::{Read, Write};
-use std::net::{SocketAddrV4, TcpStream};
+use std::net::SocketAddrV4;
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 use tactus_core::units::{BitRate, MonoTime, Nanos, SECOND};
 
+use super::server_places::server_places;
 use super::{Fixture, say};
 use crate::figures::windows::Span;
 use crate::peers::{self, Peer, TOKEN, Tactus, Tuning};
@@ -268,39 +267,17 @@ fn further(
 
 /// Notes each move until `until`.
 fn watch_until(until: MonoTime, address: SocketAddrV4) -> Result<Vec<Move>> {
-    let (mut moves, mut known) = (vec![], placement(address)?);
+    let (mut moves, mut known) = (vec![], server_places(address.into(), TOKEN)?);
     while clock::now() < until {
         interrupt::check()?;
         clock::sleep(LOOK);
-        let now = placement(address)?;
+        let now = server_places(address.into(), TOKEN)?;
         for (server, core) in now.iter().filter(|one| !known.contains(one)) {
             moves.push(Move { at: clock::now(), server: server.clone(), core: *core });
         }
         known = now;
     }
     Ok(moves)
-}
-
-/// The core of each server, as `tactus place list` shows it.
-fn placement(address: SocketAddrV4) -> Result<Vec<(String, u64)>> {
-    let mut stream = TcpStream::connect(address)?;
-    stream.set_read_timeout(Some(Duration::from_secs(10)))?;
-    write!(
-        stream,
-        "GET /api/v1/placement HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {TOKEN}\r\n\
-         Connection: close\r\n\r\n"
-    )?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer)?;
-    let (head, body) = answer.split_once("\r\n\r\n").context("no answer")?;
-    ensure!(head.starts_with("HTTP/1.1 200"), "{answer}");
-    let all: Value = serde_json::from_str(body)?;
-    let of_core = |core: &Value| {
-        let cpu = core["cpu"].as_u64().unwrap_or_default();
-        let servers = core["servers"].as_array().cloned().unwrap_or_default();
-        servers.into_iter().filter_map(move |name| Some((name.as_str()?.to_owned(), cpu)))
-    };
-    Ok(all.as_array().context("no list of cores")?.iter().flat_map(of_core).collect())
 }
 
 fn told(one: &Move, from: MonoTime) -> Value {

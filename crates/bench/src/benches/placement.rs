@@ -1,4 +1,4 @@
-//! placement: what it matters on which core the servers of local programs are.
+//! placement: how the cores of the servers change the time that local programs need.
 //!
 //! Promise: one to seven programs do the work of Bonnie or PostMark through the client library,
 //! with the servers in each distribution that two cores can hold, and by `pread` and `pwrite` on
@@ -8,18 +8,18 @@
 mod distribution;
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::io::{BufRead, BufReader, Write};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use serde_json::{Value, json};
+use serde_json::json;
 use tactus_core::units::Nanos;
 
 use super::local_server::{LocalServer, ServerSettings, TOKEN};
 use super::say;
+use super::server_places::server_places;
 use crate::cpu::process_run_time;
 use crate::file_load::{Load, Outcome, READY};
 use crate::report::{Report, Table, Verdict, number, spread};
@@ -262,23 +262,11 @@ impl Drop for RunningClient {
 
 /// The servers of each core, as text.
 fn placement(address: SocketAddr) -> Result<String> {
-    let mut stream = TcpStream::connect(address)?;
-    stream.set_read_timeout(Some(Duration::from_secs(10)))?;
-    write!(
-        stream,
-        "GET /api/v1/placement HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {TOKEN}\r\n\
-         Connection: close\r\n\r\n"
-    )?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer)?;
-    let (head, body) = answer.split_once("\r\n\r\n").context("no answer")?;
-    ensure!(head.starts_with("HTTP/1.1 200"), "{answer}");
-    let all: Value = serde_json::from_str(body)?;
-    let cores = all.as_array().context("no list of cores")?.iter().map(|core| {
-        let servers = core["servers"].as_array().cloned().unwrap_or_default();
-        let servers: Vec<_> = servers.iter().filter_map(Value::as_str).collect();
-        format!("core {}: {}", core["cpu"], servers.join(", "))
-    });
+    let mut cores: BTreeMap<u64, Vec<String>> = BTreeMap::new();
+    for (server, core) in server_places(address, TOKEN)? {
+        cores.entry(core).or_default().push(server);
+    }
+    let cores = cores.iter().map(|(core, servers)| format!("core {core}: {}", servers.join(", ")));
     Ok(cores.collect::<Vec<_>>().join("; "))
 }
 

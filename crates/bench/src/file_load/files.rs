@@ -1,6 +1,6 @@
 //! What a client does with its files, by two ways.
 //!
-//! Promise: what was written, changed or removed is on stable storage when the call returns.
+//! Promise: each call puts its change on stable storage before it returns.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -214,5 +214,5 @@ impl Files for PlainFiles {
     }
 }
 
-/// What is appended.
+/// The byte that an append repeats.
 const MORE: u8 = 0x2b;

@@ -166,7 +166,7 @@ impl Watch {
         self.balancer.refused(server, now);
         self.not_before = clock::now() + SECOND;
         match error {
-            // Somebody else moves one, or none is to move any more.
+            // Another server moves just now, or the engine stops.
             PlaceError::Busy | PlaceError::Stopping(_) => {}
             error => tracing::warn!("{name} stays on core {from}: {error}"),
         }

@@ -1,0 +1,30 @@
+//! The core of each server of a running Tactus, as `tactus place list` shows it.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+
+/// The name and the processor of each server, core by core.
+pub(super) fn server_places(address: SocketAddr, token: &str) -> Result<Vec<(String, u64)>> {
+    let mut stream = TcpStream::connect(address)?;
+    stream.set_read_timeout(Some(Duration::from_secs(10)))?;
+    write!(
+        stream,
+        "GET /api/v1/placement HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {token}\r\n\
+         Connection: close\r\n\r\n"
+    )?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    let (head, body) = answer.split_once("\r\n\r\n").context("no answer")?;
+    ensure!(head.starts_with("HTTP/1.1 200"), "{answer}");
+    let all: Value = serde_json::from_str(body)?;
+    let of_core = |core: &Value| {
+        let cpu = core["cpu"].as_u64().unwrap_or_default();
+        let servers = core["servers"].as_array().cloned().unwrap_or_default();
+        servers.into_iter().filter_map(move |name| Some((name.as_str()?.to_owned(), cpu)))
+    };
+    Ok(all.as_array().context("no list of cores")?.iter().flat_map(of_core).collect())
+}
