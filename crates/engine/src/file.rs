@@ -7,9 +7,12 @@
 
 mod attention;
 mod client;
+mod forwarding;
+#[cfg(any(test, feature = "fuzz-targets"))]
+pub mod program;
+
 #[cfg(any(test, feature = "fuzz-targets"))]
 pub(crate) mod fixture;
-mod forwarding;
 
 use std::sync::Arc;
 

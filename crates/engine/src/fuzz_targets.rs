@@ -7,7 +7,8 @@
 use tactus_core::local::{Operation, REQUEST_WORDS, Request, layout};
 use tactus_core::units::{Bytes, MonoTime, Nanos};
 
-use crate::file::fixture::{DATA, Fixture, Program, TITLE_LEN};
+use crate::file::fixture::{DATA, Fixture, TITLE_LEN};
+use crate::file::program::Program;
 
 /// Plays the bytes as steps of a program, of its server's block servers, and of the control side.
 /// Returns whether the program has kept to the protocol: it was not broken off.

@@ -3,18 +3,15 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use tactus_core::local::{
-    ANSWER_WORDS, Answer, Operation, REQUEST_WORDS, RING_SLOTS, Request, layout,
-};
+use tactus_core::local::{Answer, Operation, Request, layout};
 use tactus_core::ports::{FileHandle, FilePart, FilePort, Waker};
 use tactus_core::timed::{TimedReads, TimedReserve};
 use tactus_core::units::{Bytes, MonoTime, Nanos};
 use tactus_ring::arena::{ArenaOwner, HeapRegion, Lease, View, arena, elsewhere};
-use tactus_ring::shared::{
-    Receiver, RingLayout, Sender, SharedBytes, SharedMemory, SleepMark, Words,
-};
+use tactus_ring::shared::{SharedBytes, SharedMemory};
 use tactus_ring::spsc::{Consumer, Producer, ring};
 
+use super::program::Program;
 use super::{
     COPY_MAX, FileParts, FileServer, FileVolume, PLACES_OF_CLIENT_MAX, REQUESTS_MAX, TAKE_MAX,
 };
@@ -353,38 +350,7 @@ impl Waker for NoWaker {
     fn wake(&self) {}
 }
 
-/// The side of a program.
-pub(crate) struct Program {
-    pub(crate) id: ClientId,
-    pub(crate) requests: Sender<REQUEST_WORDS>,
-    pub(crate) answers: Receiver<ANSWER_WORDS>,
-    pub(crate) server_mark: SleepMark,
-    pub(crate) data: SharedBytes,
-    /// All of the memory.
-    pub(crate) memory: SharedBytes,
-    /// Reads so far.
-    reads: u64,
-}
-
 impl Program {
-    fn new(id: ClientId, memory: Arc<dyn SharedMemory>) -> Self {
-        let words = Words::new(Arc::clone(&memory));
-        Self {
-            id,
-            requests: Sender::new(words.clone(), RingLayout::new(layout::REQUESTS, RING_SLOTS)),
-            answers: Receiver::new(words.clone(), RingLayout::new(layout::ANSWERS, RING_SLOTS)),
-            server_mark: SleepMark::new(words, layout::SERVER_ASLEEP),
-            data: SharedBytes::new(Arc::clone(&memory), layout::DATA),
-            memory: SharedBytes::new(memory, 0),
-            reads: 0,
-        }
-    }
-
-    /// Writes one word of the memory.
-    pub(crate) fn write(&mut self, at: usize, word: u64) {
-        self.memory.copy_in(at as u64, &word.to_le_bytes());
-    }
-
     /// Reads a part of the title of a handle as an honest program does, and checks the bytes.
     ///
     /// # Panics

@@ -4,7 +4,8 @@ use tactus_core::local::{Answer, Operation, RING_SLOTS, Request};
 use tactus_core::units::{Bytes, MonoTime, Nanos};
 
 use super::REQUESTS_MAX;
-use super::fixture::{Fixture, Program, byte};
+use super::fixture::{Fixture, byte};
+use super::program::Program;
 use crate::message::TitleId;
 
 /// A client could write requests that are refused as fast as the server takes them: a turn checks
