@@ -9,7 +9,7 @@ use tactus_engine::migration::{Migration, MigrationWakers};
 use tactus_engine::name::{Job, ServerName};
 
 use super::schedule::Event;
-use super::{World, paused_by};
+use super::{World, after_pause, paused_by};
 use crate::device::open;
 use crate::verdict::{Invariant, require};
 
@@ -104,9 +104,11 @@ impl World {
     /// paused.
     pub(super) fn check_move(&self) {
         let Some(moving) = &self.moving else { return };
-        let paused = paused_by(&self.swarm.pauses, self.now).0
-            - paused_by(&self.swarm.pauses, moving.begun).0;
-        let awake = self.now.since(moving.begun).0.saturating_sub(paused);
+        let pauses = &self.swarm.pauses;
+        // In a pause no core can begin it.
+        let begun = after_pause(pauses, moving.begun);
+        let paused = paused_by(pauses, self.now).0 - paused_by(pauses, moving.begun).0;
+        let awake = self.now.since(begun).0.saturating_sub(paused);
         require(awake <= SECOND.0, Invariant::Progress, || {
             format!("{} has not moved after {:?}", moving.migration.name(), Nanos(awake))
         });
