@@ -132,6 +132,12 @@ mod switch {
         PortKept,
         /// The new core of a server is not woken for it.
         ArrivalUnwoken,
+        /// A local client that is detached keeps the blocks of its reads.
+        ClientLeaseKept,
+        /// A block for a moment that is kept is wanted at the moment.
+        MomentWantedLate,
+        /// A file server that moves leaves the answers behind that wait for their time.
+        AnswersLeftBehind,
         /// The balancer looks at promises alone, and not at the time that servers use.
         BusyIgnored,
         /// A server leaves a full core though the fuller one of both is as full afterwards.
@@ -142,7 +148,7 @@ mod switch {
 
     impl Mutant {
         /// Those of the engine.
-        pub const ALL: [Self; 30] = [
+        pub const ALL: [Self; 33] = [
             Self::RemainderDropped,
             Self::ClockEarly,
             Self::SweepUnsorted,
@@ -173,6 +179,9 @@ mod switch {
             Self::OrderForgotten,
             Self::PortKept,
             Self::ArrivalUnwoken,
+            Self::ClientLeaseKept,
+            Self::MomentWantedLate,
+            Self::AnswersLeftBehind,
         ];
 
         /// Those of what is learned about disks, which only worlds tell whose disks differ from

@@ -17,6 +17,7 @@ pub(crate) mod fixture;
 use std::sync::Arc;
 
 use tactus_core::local::Request;
+use tactus_core::mutant;
 use tactus_core::ports::{FilePart, FilePort, Waker};
 use tactus_core::timed::ReserveUse;
 use tactus_core::units::{Bytes, MonoTime, Nanos};
@@ -186,7 +187,7 @@ impl FileServer {
         if !entry.is_detaching || entry.wants + entry.promised_wants > 0 {
             return;
         }
-        while let Some(held) = self.row(index).held.pop() {
+        while let Some(held) = mutant!(ClientLeaseKept, None, self.row(index).held.pop()) {
             self.give_back(held);
         }
         for at in 0..REQUESTS_MAX {
@@ -412,13 +413,14 @@ impl FileServer {
                 let mut want = want_of(origin, block, block_size, Self::token(index, at));
                 if let Some(used) = open.reserve.as_ref().filter(|_| pending.is_promised) {
                     let left = used.reserve.blocks(pending.next(), pending.end());
-                    let wanted = used.reserve.wanted(pending.request.when, left);
+                    let when = pending.request.when;
+                    let wanted = mutant!(MomentWantedLate, when, used.reserve.wanted(when, left));
                     if wanted > now {
                         let next = self.next_want.map_or(wanted, |next| next.min(wanted));
                         self.next_want = Some(next);
                         return any;
                     }
-                    want.deadline = used.reserve.due(pending.request.when, left);
+                    want.deadline = used.reserve.due(when, left);
                     want.best_effort = false;
                     entry.promised_wants += 1;
                 } else if entry.wants == client::WANTS_MAX {
@@ -587,6 +589,14 @@ impl Server for FileServer {
             false => next,
         });
         resumed.into_iter().chain(next).chain(self.next_want).min()
+    }
+
+    /// A move needs nothing: all of the server goes with it.
+    #[cfg(feature = "mutants")]
+    fn leave(&mut self, _cpu: u32) {
+        if mutant!(AnswersLeftBehind, true, false) {
+            self.clients.iter_mut().flatten().for_each(Entry::forget_answers);
+        }
     }
 }
 

@@ -16,6 +16,7 @@ use tactus_core::estimator::Estimate;
 use tactus_core::ledger::{Ledger, Level, Limits, Resource};
 use tactus_core::overload::{Measures, Overload, Promise};
 use tactus_core::stagger::Tick;
+use tactus_core::timed::{TimedReads, TimedReserve};
 use tactus_core::units::{BitRate, Bytes, MIB, MonoTime, Nanos, SECOND};
 use tactus_engine::message::StreamId;
 
@@ -53,6 +54,8 @@ pub(crate) enum Request {
     Pin,
     /// A recording.
     Record { rate: BitRate },
+    /// Reads at moments, of a local program.
+    Timed { reads: TimedReads },
 }
 
 impl Request {
@@ -64,6 +67,10 @@ impl Request {
             Self::Record { rate } => {
                 let Source { cost, window } = disk.recorded(rate);
                 return (Cost::recording(cost), window);
+            }
+            Self::Timed { reads } => {
+                let Source { cost, window } = disk.timed(&reads, part.title_len);
+                return (Cost::timed(cost, OutputCost::timed(SEND, &reads)), window);
             }
             Self::Pin => (disk.pinned(part.title_len), OutputCost::NONE),
             Self::BestEffort => (disk.best_effort(part), OutputCost::NONE),
@@ -259,12 +266,33 @@ impl Broker {
 
     /// Reserves the resources of a recording, which has no slot in the stream table.
     pub(crate) fn admit_recording(&mut self, volume: usize, request: Request) -> Option<Grant> {
-        let part = TitlePart::whole(Bytes(0));
+        self.admit_without_slot(volume, request, TitlePart::whole(Bytes(0)))
+    }
+
+    /// Reserves the resources of reads at moments of a title of `len` bytes, which have no slot
+    /// either. With the grant comes what the engine keeps the moments by.
+    pub(crate) fn admit_timed(
+        &mut self,
+        volume: usize,
+        reads: TimedReads,
+        len: Bytes,
+    ) -> Option<(Grant, TimedReserve)> {
+        let reserve = self.ledger.disk(volume as u32).reserve(&reads);
+        let request = Request::Timed { reads };
+        Some((self.admit_without_slot(volume, request, TitlePart::whole(len))?, reserve))
+    }
+
+    fn admit_without_slot(
+        &mut self,
+        volume: usize,
+        request: Request,
+        part: TitlePart,
+    ) -> Option<Grant> {
         let (cost, window) = request.cost(self.ledger.disk(volume as u32), part);
         let before: Vec<Level> = self.ledger.levels().collect();
         if self.ledger.admit(cost).is_err() {
             require(self.ledger.levels().eq(before), Invariant::RefusalChangesNothing, || {
-                format!("{request:?} on volume {volume} was refused")
+                format!("{request:?} of {part:?} on volume {volume} was refused")
             });
             return None;
         }
@@ -355,6 +383,17 @@ impl Broker {
         let DiskLimits { ahead, block, .. } = self.ledger.limits().disks[volume];
         let own = u64::from(window) + u64::from(ahead);
         let title = part.title_len.0.div_ceil(block.0);
+        if let Request::Timed { reads } = request {
+            // The most that can lie in a cycle, each block of them by itself.
+            let cycle = self.ledger.limits().disks[volume].cycle;
+            let each = (reads.len.0.div_ceil(block.0) + 1).min(title);
+            let most = 1 + (cycle.0 + reads.tolerance.0) / reads.interval.0;
+            let visits = u128::from(most * each);
+            change(enters, &mut sums.visits[volume], visits * 1_000_000_000);
+            change(enters, &mut sums.bytes[volume], visits * u128::from(block.0) * BYTE);
+            change(enters, &mut sums.blocks[volume], own.min(title));
+            return;
+        }
         let blocks = if grant.is_resident() { 0 } else { own.min(title) };
         change(enters, &mut sums.blocks[volume], blocks);
         change(enters, &mut sums.streams, 1);
@@ -384,7 +423,9 @@ impl Broker {
         let link = match request {
             Request::Paced { rate, .. } => rate,
             Request::Datagrams { wire, .. } => wire,
-            Request::BestEffort | Request::Pin | Request::Record { .. } => BitRate(0),
+            Request::BestEffort | Request::Pin | Request::Record { .. } | Request::Timed { .. } => {
+                BitRate(0)
+            }
         };
         change(enters, &mut sums.link, link.0);
         if let Request::Paced { rate, .. } | Request::Datagrams { rate, .. } = request

@@ -278,7 +278,9 @@ fn print_found(found: &CampaignResult) {
          {} at once; {} titles pinned, {} streams of them; {} GB in {} sends; {} servers moved, \
          {} of them by the balancer; {} underruns in worlds with faults; {} MB of uploads in {} \
          files, {} acknowledgements, {} failed, {} recordings; {} followed a growing title, {} a \
-         plan; {} blocks damaged; {} datagrams",
+         plan; {} blocks damaged; {} datagrams; {} local programs, {} killed with requests under \
+         way, {} broken off, {} reads, {} of them at promised moments, {} requests under way in a \
+         move",
         found.worlds,
         tally.simulated.0 / SECOND.0,
         found.took.as_secs_f64(),
@@ -301,6 +303,12 @@ fn print_found(found: &CampaignResult) {
         tally.planned,
         tally.damaged,
         tally.datagrams,
+        tally.programs,
+        tally.killed,
+        tally.broken_off,
+        tally.reads,
+        tally.moments,
+        tally.carried,
     );
     for (scenario, violation) in &found.failures {
         println!("\nseed {} ({:?}) broke {violation}", scenario.seed, scenario.mode());

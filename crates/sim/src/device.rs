@@ -54,8 +54,10 @@ pub(crate) struct Device {
     damaged: Vec<bool>,
     watch: Watch,
     trace: Trace,
-    /// The core that takes a turn.
+    /// The core that takes a turn, and its time.
     pub(crate) turning: u32,
+    /// See `turning`.
+    pub(crate) now: MonoTime,
 }
 
 struct PendingTransfer {
@@ -119,6 +121,7 @@ impl Device {
             submitted: 0,
             trace: Trace::default(),
             turning: 0,
+            now: MonoTime(0),
         }
     }
 

@@ -5,15 +5,16 @@
 //! Every server begins on a random core. Streams begin at random places of titles. At the end of a
 //! title another client gets the place: there are a few more clients than places for streams.
 
-use tactus_core::units::{BitRate, MIB, Nanos, SECOND};
+use tactus_core::units::{BitRate, Bytes, MIB, MILLISECOND, Nanos, SECOND};
 
 use crate::device::{DiskKind, SPAN};
 use crate::net::UdpOutputSpec;
 use crate::speed::{self, Speed};
 use crate::swarm::{
-    ClientSpec, DatagramSpec, Memory, Swarm, UploadSpec, VolumeSpec, WritePathSpec,
+    ClientSpec, DatagramSpec, Memory, MomentSpec, ProgramSpec, Swarm, UploadSpec, VolumeSpec,
+    WritePathSpec,
 };
-use crate::title::Title;
+use crate::title::{Audience, Title};
 use crate::verdict::Violation;
 
 /// A world on such a machine.
@@ -33,6 +34,8 @@ pub struct LargeMachine {
     pub datagrams: u64,
     /// Clients that upload one file after the other, on each volume.
     pub uploads: u64,
+    /// Local programs, one of four of which writes anything into its memory.
+    pub programs: u64,
     /// Time from one move to the next, on average.
     pub every: Nanos,
     /// Length of the run in seconds.
@@ -49,6 +52,7 @@ impl Default for LargeMachine {
             streams: 20_000,
             datagrams: 0,
             uploads: 1,
+            programs: 0,
             every: Nanos::from_millis(10),
             seconds: 600,
         }
@@ -90,11 +94,14 @@ impl LargeMachine {
             lateness: LATENESS,
             streams: all as u32,
             volumes: (0..self.volumes).map(|_| self.volume()).collect(),
-            titles: (0..titles).map(|number| self.title(number)).collect(),
+            titles: (0..titles + self.titles_of_programs())
+                .map(|number| self.title(number))
+                .collect(),
             clients: (0..self.clients()).map(|number| self.client(number)).collect(),
             uploads: (0..self.uploads * self.volumes as u64)
                 .map(|number| self.upload(number))
                 .collect(),
+            programs: (0..self.programs).map(Self::program).collect(),
             udp_outputs: vec![
                 UdpOutputSpec::default();
                 if self.datagrams > 0 { self.links } else { 0 }
@@ -124,12 +131,19 @@ impl LargeMachine {
         }
     }
 
+    /// One on each volume, behind those that only streams use.
+    fn titles_of_programs(&self) -> u64 {
+        if self.programs > 0 { self.volumes as u64 } else { 0 }
+    }
+
     /// Titles are four times as long as the run, evenly spread over their disk.
     fn title(&self, number: u64) -> Title {
         let of_volume = number / self.volumes as u64;
+        let is_for_all = of_volume >= TITLES_PER_VOLUME;
         Title {
             volume: number as usize % self.volumes,
-            position: SPAN / TITLES_PER_VOLUME / MIB * MIB * of_volume,
+            position: SPAN / TITLES_PER_VOLUME / MIB * MIB * (of_volume % TITLES_PER_VOLUME),
+            audience: if is_for_all { Audience::Both } else { Audience::Paced },
             ..Title::paced(number, RATE.bytes_in(SECOND.times(4 * self.seconds)))
         }
     }
@@ -154,6 +168,23 @@ impl LargeMachine {
             arrives: Nanos(number * ARRIVALS.0 / self.clients()),
             datagrams: is_datagrams.then_some(datagrams),
             ..ClientSpec::viewer(rate, SECOND.times(3 * self.seconds))
+        }
+    }
+
+    fn program(number: u64) -> ProgramSpec {
+        let is_liar = number % 4 == 3;
+        let tolerance_thousandths = 500;
+        let moments = MomentSpec { ahead: 6, tolerance_thousandths, len: Bytes(8192) };
+        ProgramSpec {
+            is_liar,
+            arrives: ARRIVALS,
+            lives: SECOND.times(2),
+            rests: Nanos::from_millis(10),
+            think: Nanos::from_millis(2),
+            depth: 6,
+            len_max: 16_384,
+            looks: number.is_multiple_of(2).then_some(MILLISECOND),
+            moments: (!is_liar).then_some(moments),
         }
     }
 

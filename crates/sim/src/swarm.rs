@@ -5,6 +5,7 @@
 
 mod crowd;
 mod datagrams;
+mod programs;
 
 use tactus_core::disk_model::Ratio;
 use tactus_core::estimator::ModelOrigin;
@@ -18,6 +19,7 @@ use crate::net::{Receiver, Temper, UdpOutputSpec};
 use crate::title::{Audience, Growth, Title};
 use datagrams::UdpSpec;
 pub(crate) use datagrams::wire_max;
+pub(crate) use programs::{MomentSpec, ProgramSpec};
 
 /// What is promised in a world, and so what is an invariant.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, clap::ValueEnum)]
@@ -76,6 +78,8 @@ pub(crate) struct Swarm {
     pub(crate) titles: Vec<Title>,
     pub(crate) clients: Vec<ClientSpec>,
     pub(crate) uploads: Vec<UploadSpec>,
+    /// Local programs.
+    pub(crate) programs: Vec<ProgramSpec>,
     /// The UDP outputs; empty in a world without datagrams.
     pub(crate) udp_outputs: Vec<UdpOutputSpec>,
     pub(crate) packet_tick: Nanos,
@@ -228,6 +232,8 @@ pub(crate) struct DatagramSpec {
 const EVERY_BYTE_RATE: u64 = 8 * 25_000_000;
 /// The label of plans: the worlds of past seeds have none, so they stay as they were.
 const PLANS: u64 = 257;
+/// The time from one turn of a core to the next, in worlds with programs.
+pub(crate) const TURN: Nanos = Nanos::from_micros(5);
 const FLASH_CYCLES: [u64; 6] = [50, 100, 125, 250, 500, 1000];
 const ARM_CYCLES: [u64; 3] = [1000, 2000, 4000];
 
@@ -256,6 +262,7 @@ impl Swarm {
             titles: vec![],
             clients: vec![],
             uploads: vec![],
+            programs: vec![],
             udp_outputs: vec![],
             packet_tick: Nanos::from_millis(1),
             segments_max: 1,
@@ -342,6 +349,10 @@ impl Swarm {
             }
         }
         draw_plans(&mut all.fork(PLANS), &mut clients);
+        let mut calling = all.fork(programs::LABEL);
+        let programs = programs::draw(&mut calling, &volumes, &mut titles, (duration, every_byte));
+        // A turn of a core that polls for programs without sleep takes time.
+        let lateness = if programs.is_empty() { lateness } else { lateness.max(TURN) };
         let sending = all.fork(datagrams::LABEL);
         let sending = datagrams::DatagramLimits {
             mode,
@@ -384,6 +395,7 @@ impl Swarm {
             titles,
             clients,
             uploads,
+            programs,
             udp_outputs,
             packet_tick: tick,
             segments_max,
@@ -814,6 +826,7 @@ pub(crate) struct Summary {
     titles: usize,
     clients: usize,
     datagrams: usize,
+    programs: String,
     udp_outputs: String,
     pauses: usize,
 }
@@ -836,6 +849,7 @@ impl Swarm {
             titles: self.titles.len(),
             clients: self.clients.len(),
             datagrams: self.clients.iter().filter(|client| client.datagrams.is_some()).count(),
+            programs: format!("{:?}", self.programs),
             udp_outputs: format!("{:?} in ticks of {:?}", self.udp_outputs, self.packet_tick),
             pauses: self.pauses.len(),
         }

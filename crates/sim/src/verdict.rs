@@ -65,6 +65,8 @@ pub enum Invariant {
     Progress,
     /// A device is used by the core that its server is on.
     BoundToItsCore,
+    /// A read of a local program at a promised moment is answered then.
+    MomentsKept,
     /// When faults stop, within five cycles every stream is on time again.
     Recovers,
     /// Two runs of one seed are the same.
@@ -113,6 +115,7 @@ impl Invariant {
             Self::SlowPeersEnd => "slow peers end",
             Self::Progress => "progress",
             Self::BoundToItsCore => "bound to its core",
+            Self::MomentsKept => "moments kept",
             Self::Recovers => "recovers",
             Self::Deterministic => "deterministic",
             Self::CountsAreTrue => "counts are true",

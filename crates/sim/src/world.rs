@@ -7,6 +7,7 @@ mod balance;
 mod clients;
 mod disks;
 mod moves;
+mod programs;
 mod schedule;
 mod uploads;
 
@@ -27,6 +28,7 @@ use tactus_engine::assembly::{
 use tactus_engine::cores::Core;
 use tactus_engine::disk::ProbeSetup;
 use tactus_engine::egress::Memory;
+use tactus_engine::file::PLACES_OF_CLIENT;
 use tactus_engine::link::Patience;
 use tactus_engine::message::PacketClass;
 use tactus_ring::arena::{ArenaOwner, HeapRegion, arena, elsewhere};
@@ -45,6 +47,7 @@ use crate::verdict::{Invariant, require};
 use clients::{Client, Live, PinnedTitle};
 use disks::LearnedDisk;
 use moves::Move;
+use programs::Programs;
 use schedule::{Due, Event};
 use uploads::{Store, Uploader};
 
@@ -77,6 +80,7 @@ pub(crate) struct World {
     /// Each volume's store, if it takes uploads.
     stores: Vec<Option<Store>>,
     uploaders: Vec<Uploader>,
+    programs: Programs,
     live: Vec<Option<Live>>,
     live_count: u64,
     /// For each title, its pin, and the number of streams that rely on it.
@@ -159,6 +163,18 @@ pub struct Tally {
     pub followers: u64,
     /// Deliveries by a plan.
     pub planned: u64,
+    /// Local programs begun, and those of them that were killed while they waited for answers.
+    pub programs: u64,
+    /// See `programs`.
+    pub killed: u64,
+    /// Programs that were broken off because of what they had written.
+    pub broken_off: u64,
+    /// Reads of programs that brought bytes, and those of them at moments that had to be kept.
+    pub reads: u64,
+    /// See `reads`.
+    pub moments: u64,
+    /// Requests of programs that were under way while the file server moved.
+    pub carried: u64,
     /// Blocks that differed from the stored bytes.
     pub damaged: u64,
     /// Maximum of streams that were deferred at a time.
@@ -202,6 +218,12 @@ impl Tally {
         self.recordings += other.recordings;
         self.followers += other.followers;
         self.planned += other.planned;
+        self.programs += other.programs;
+        self.killed += other.killed;
+        self.broken_off += other.broken_off;
+        self.reads += other.reads;
+        self.moments += other.moments;
+        self.carried += other.carried;
         self.damaged += other.damaged;
         self.deferred_max = self.deferred_max.max(other.deferred_max);
         self.ended += other.ended;
@@ -251,7 +273,7 @@ impl World {
         let (mut volumes, mut devices, mut ledger_limits) = (vec![], vec![], vec![]);
         let (mut shares, mut learned) = (vec![], vec![]);
         for (at, spec) in swarm.volumes.iter().enumerate() {
-            let (keeper, blocks, memory) = make_blocks(spec);
+            let (keeper, blocks, memory) = make_blocks(spec, swarm.programs.len());
             let truth = spec.kind.model(spec.block);
             let model = spec.guess.map_or(truth, |guess| truth.slower_by(guess.ratio));
             learned.push(LearnedDisk::new(spec.guess.map(|_| model)));
@@ -323,6 +345,7 @@ impl World {
             devices.push(device);
         }
         let reports_woken = Arc::new(AtomicBool::new(false));
+        let programs = Programs::new(&swarm, &dice.fork(4));
         let (cores, mut control) = assemble(Setup {
             volumes,
             links: (0..swarm.links)
@@ -344,7 +367,7 @@ impl World {
                     classes: classes_of(&swarm),
                 })
                 .collect(),
-            local: None,
+            local: programs.setup(&devices, &titles),
             streams: swarm.streams,
             patience: Patience { behind_max: swarm.behind_max, ..Patience::default() },
             placement: placement.clone(),
@@ -382,6 +405,7 @@ impl World {
                 .enumerate()
                 .map(|(n, &s)| Uploader::new(n, s, &dice))
                 .collect(),
+            programs,
             live: (0..swarm.streams).map(|_| None).collect(),
             live_count: 0,
             pinned: vec![PinnedTitle::default(); titles.len()],
@@ -418,6 +442,7 @@ impl World {
             let at = now + world.swarm.uploads[uploader].arrives;
             world.push(at, Event::Upload { uploader });
         }
+        world.plan_programs();
         if learns {
             world.push(now + disks::LOOK, Event::FollowDisks);
         }
@@ -437,12 +462,14 @@ impl World {
         self.close();
         let leftover = self.end + DRAIN_MAX;
         self.close_stores();
-        while self.live_count > 0 || self.stores_are_busy() {
+        self.close_programs();
+        while self.is_busy() {
             require(self.now < leftover, Invariant::Progress, || {
                 let left = self.live.iter().flatten().next();
-                let busy = self.stores_are_busy();
+                let (uploads, programs) = (self.stores_are_busy(), self.programs.any_attached());
                 format!(
-                    "{:?} after everything was stopped, there is still {left:?}, uploads: {busy}",
+                    "{:?} after everything was stopped, there is still {left:?}, uploads: \
+                     {uploads}, programs: {programs}",
                     self.now
                 )
             });
@@ -450,6 +477,10 @@ impl World {
         }
         self.check_nothing_left();
         self.outcome()
+    }
+
+    fn is_busy(&self) -> bool {
+        self.live_count > 0 || self.stores_are_busy() || self.programs.any_attached()
     }
 
     fn live_until(&mut self, end: MonoTime) {
@@ -519,12 +550,14 @@ impl World {
         slot.last = now;
         slot.wanted = wanted;
         self.tally.turns += 1;
+        // The file server polls without sleep.
+        let lasts = if self.swarm.programs.is_empty() { Nanos(1) } else { swarm::TURN };
         let actual = wanted.map(|wanted| {
             let late = match self.swarm.lateness {
                 Nanos(0) => Nanos(0),
                 most => Nanos(self.dice.below(most.0)),
             };
-            after_pause(&self.swarm.pauses, (wanted + late).max(now + Nanos(1)))
+            after_pause(&self.swarm.pauses, (wanted + late).max(now + lasts))
         });
         self.cores[at].actual = actual;
         self.follow_move();
@@ -532,6 +565,7 @@ impl World {
             let delay = Nanos(self.dice.below(self.swarm.control_delay.0));
             self.push(now + delay, Event::Reports);
         }
+        self.hear_programs();
         for volume in 0..self.stores.len() {
             if self.stores[volume].as_ref().is_some_and(Store::take_ring) {
                 let delay = Nanos(self.dice.below(self.swarm.control_delay.0));
@@ -569,6 +603,7 @@ impl World {
         open(&self.udp_outputs).check_all(now);
         self.check_progress();
         self.check_move();
+        self.check_moments();
         self.check_recovery();
         if now < self.end {
             self.push(now + SECOND, Event::LookAround);
@@ -684,9 +719,11 @@ fn learning_of(spec: &VolumeSpec, guess: GuessSpec, device: &Arc<Mutex<Device>>)
     }
 }
 
-/// The keeper of a volume's blocks, and the memory for the device and the link.
-fn make_blocks(spec: &VolumeSpec) -> (ArenaOwner, Blocks, Memory) {
+/// The keeper of a volume's blocks, and the memory for the device and the link. The ledger does not
+/// count the places of programs.
+fn make_blocks(spec: &VolumeSpec, programs: usize) -> (ArenaOwner, Blocks, Memory) {
     let VolumeSpec { places, block, memory, .. } = *spec;
+    let places = places + programs as u32 * PLACES_OF_CLIENT;
     match memory {
         swarm::Memory::Arena => {
             let region = HeapRegion::new(places as usize * block as usize);
@@ -718,7 +755,7 @@ fn place(swarm: &Swarm, dice: &mut Dice) -> Placement {
         delivery: any(),
         links: (0..swarm.links).map(|_| any()).collect(),
         packets: (0..swarm.packet_servers).map(|_| any()).collect(),
-        file: 0,
+        file: any(),
     }
 }
 

@@ -11,14 +11,15 @@ use super::schedule::Event;
 
 pub(super) use tactus_core::balance::SAMPLE;
 
-/// The time that all sends and reads so far have cost, at `cost` each.
+/// The time that all sends, reads and requests so far have cost, at `cost` each.
 pub(super) fn work(counters: &Counters, cost: Nanos) -> Nanos {
     let of_links: u64 = counters.links.iter().map(|link| link.sends.value()).sum();
     let of_disks: u64 =
         counters.disks.iter().map(|disk| disk.transfers.value() + disk.writes.value()).sum();
     let of_blocks: u64 = counters.blocks.iter().map(|block| block.misses.value()).sum();
     let of_packets = counters.sum_of_packet_servers(|server| &server.messages);
-    cost.times(of_links + of_disks + of_blocks + of_packets)
+    let of_programs = counters.file.requests.value();
+    cost.times(of_links + of_disks + of_blocks + of_packets + of_programs)
 }
 
 impl World {

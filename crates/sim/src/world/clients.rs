@@ -82,6 +82,8 @@ impl World {
             Event::Upload { uploader } => self.upload(uploader),
             Event::Answers { volume } => self.read_answers(volume),
             Event::FollowDisks => self.follow_disks(),
+            Event::Program { slot, life, act } => self.act(slot, life, act),
+            Event::LocalReports => self.read_local_reports(),
             Event::Move => self.move_one(),
             Event::Balance => self.balance(),
             Event::LookAround => self.look_around(),
@@ -185,21 +187,21 @@ impl World {
 
     fn pin(&mut self, client: usize, grant: Grant, title: usize) {
         let stream = self.broker.begin(&grant);
-        let origin = self.origin(&grant, title);
+        let origin = self.origin(title);
         self.pinned[title].pinner = Some(stream);
         self.note_live(client, grant, title, stream, origin.len, 0);
         self.command(Command::Pin(Pin { stream, origin, window: grant.window() }));
     }
 
     /// The available part of a title.
-    fn origin(&mut self, grant: &Grant, title: usize) -> Origin {
-        let Title { position, len, has_sums, .. } = self.titles[title];
+    pub(super) fn origin(&mut self, title: usize) -> Origin {
+        let Title { volume, position, len, has_sums, .. } = self.titles[title];
         let sums = has_sums.then(|| {
             let known = self.sums[title].get_or_insert_with(|| sums_of(title as u64, len));
             Arc::clone(known)
         });
         let len = self.titles[title].len_at(self.now);
-        let volume = VolumeId(grant.volume as u16);
+        let volume = VolumeId(volume as u16);
         let (title, file) = (TitleId(title as u64), FileHandle(title as i32));
         Origin { volume, title, file, sent_file: file, position, len, sums }
     }
@@ -273,7 +275,7 @@ impl World {
         let is_learned = volume.guess.is_some();
         let healthy = (is_learned || volume.faults.is_empty()) && self.swarm.pauses.is_empty();
         let (schedule, paced) = match grant.request {
-            Request::BestEffort | Request::Pin | Request::Record { .. } => {
+            Request::BestEffort | Request::Pin | Request::Record { .. } | Request::Timed { .. } => {
                 (Schedule::BestEffort, None)
             }
             Request::Datagrams { rate, .. } => {
@@ -320,7 +322,7 @@ impl World {
             }
         };
         self.starting.push(grant.volume);
-        let origin = self.origin(&grant, title);
+        let origin = self.origin(title);
         let range = first..end;
         let extent = match (grows, repeats) {
             (true, _) => Extent::Growing(range),

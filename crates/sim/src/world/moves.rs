@@ -20,6 +20,8 @@ pub(super) struct Move {
     /// The cores that are to be woken, the old one first.
     woken: [(usize, Arc<AtomicBool>); 2],
     begun: MonoTime,
+    /// Requests of programs until then.
+    requests: u64,
 }
 
 /// Wakes a core after the turn.
@@ -70,7 +72,8 @@ impl World {
         let migration = Migration::new(name, to as u32, wakers);
         let mailboxes = [from, to].map(|core| self.cores[core].core.mailbox());
         migration.begin(&mailboxes[0], &mailboxes[1]);
-        self.moving = Some(Move { migration, to, woken, begun: self.now });
+        let requests = self.programs.next_token();
+        self.moving = Some(Move { migration, to, woken, begun: self.now, requests });
         self.follow_move();
     }
 
@@ -82,7 +85,7 @@ impl World {
         for core in cores.into_iter().flatten() {
             self.ring_core(core);
         }
-        let Some(Move { migration, to, .. }) = &self.moving else { return };
+        let Some(Move { migration, to, requests, .. }) = &self.moving else { return };
         if migration.is_left_alone() {
             let ServerName { job, index } = migration.name();
             let (index, to) = (usize::from(index), *to);
@@ -93,7 +96,10 @@ impl World {
                 Job::Delivery => placement.delivery = to,
                 Job::Link => placement.links[index] = to,
                 Job::Packets => placement.packets[index] = to,
-                Job::File => placement.file = to,
+                Job::File => {
+                    placement.file = to;
+                    self.tally.carried += self.programs.under_way(*requests) as u64;
+                }
             }
             self.tally.moves += 1;
             self.moving = None;
@@ -114,10 +120,11 @@ impl World {
         });
     }
 
-    /// Tells the devices which core takes a turn.
+    /// Tells the devices which core takes a turn, and when.
     pub(super) fn note_turning(&self, at: usize) {
         for device in &self.devices {
-            open(device).turning = at as u32;
+            let mut device = open(device);
+            (device.turning, device.now) = (at as u32, self.now);
         }
     }
 

@@ -22,12 +22,31 @@ pub(super) enum Event {
     Answers { volume: usize },
     /// The control side looks at what is known about the disks.
     FollowDisks,
+    /// A local program of a slot does something, if it is still the same one.
+    Program { slot: usize, life: u32, act: Act },
+    /// The control side reads the file server's reports.
+    LocalReports,
     /// A server moves to another core.
     Move,
     /// The balancer looks at the cores.
     Balance,
     /// The checkers check everything.
     LookAround,
+}
+
+/// What a local program does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Act {
+    /// The next program of the slot begins.
+    Begin,
+    /// It opens or closes a title, or reads.
+    Step,
+    /// It asks for the next of the moments that are promised to a title.
+    Moment { handle: u32 },
+    /// It looks for answers.
+    Look,
+    /// It is killed.
+    Kill,
 }
 
 /// An event and its time; events of the same time keep the order of planning.
