@@ -168,10 +168,7 @@ impl Ledger {
     }
 
     /// Makes a ledger without promises; `servers` are those that costs name by number.
-    pub fn with_servers(
-        mut limits: Limits,
-        servers: impl IntoIterator<Item = ServerPlace>,
-    ) -> Self {
+    pub fn with_servers(limits: Limits, servers: impl IntoIterator<Item = ServerPlace>) -> Self {
         let disks = alloc::vec![DiskUse::default(); limits.disks.len()];
         let classes = Classes::new(limits.classes.clone());
         let (connections, datagrams) = (BitRate(0), BitRate(0));
@@ -184,11 +181,7 @@ impl Ledger {
         };
         let cores = alloc::vec![Nanos(0); limits.cores.len()];
         let closed = alloc::vec![false; limits.cores.len()];
-        let server = |place: ServerPlace| {
-            let of_core = &mut limits.cores[place.core as usize];
-            *of_core = of_core.saturating_sub(place.kept);
-            ServerUse { place, time: Nanos(0), planned: Timeline::default() }
-        };
+        let server = |place| ServerUse { place, time: Nanos(0), planned: Timeline::default() };
         let servers = servers.into_iter().map(server).collect();
         let streams = 0;
         Self {
@@ -356,7 +349,7 @@ impl Ledger {
             let of_core = cost.cpu().filter(|&(other, _)| self.core_of(other) == core);
             let time = of_core.fold(Nanos(0), |sum, (_, time)| sum + time);
             let planned = most(&self.planned.cores[core as usize], slots.as_ref());
-            let (used, limit) = (self.cores[core as usize], self.limits.cores[core as usize]);
+            let (used, limit) = (self.cores[core as usize], self.limit_of(core));
             fits(Resource::Cpu, (used + time).0 + planned, limit.0)
                 .map_err(|short| Rejection { number: core, ..short })?;
         }
@@ -398,7 +391,7 @@ impl Ledger {
         let mut planned = self.planned.cores[at].clone();
         planned.add_all(&moved.planned);
         let needed = (self.cores[at] + moved.time).0 + planned.max_of_all();
-        let limit = self.limits.cores[at].saturating_sub(kept).0;
+        let limit = self.limit_of(to).saturating_sub(kept).0;
         if needed > limit || self.closed[at] {
             let (resource, class) = (Resource::Cpu, None);
             return Err(Rejection { resource, number: to, needed, limit, class });
@@ -441,7 +434,15 @@ impl Ledger {
     pub fn of_cores(&self) -> impl Iterator<Item = (Nanos, Nanos)> {
         let planned = self.planned.cores.iter().map(|planned| Nanos(planned.max_of_all()));
         let used = self.cores.iter().zip(planned).map(|(&used, planned)| used + planned);
-        used.zip(self.limits.cores.iter().copied())
+        used.zip((0..).map(|core| self.limit_of(core)))
+    }
+
+    /// The most time per second that may be promised of a core: its own, less what is kept for the
+    /// servers that are there.
+    fn limit_of(&self, core: u32) -> Nanos {
+        let there = self.servers.iter().filter(|server| server.place.core == core);
+        let kept = there.fold(Nanos(0), |sum, server| sum + server.place.kept);
+        self.limits.cores[core as usize].saturating_sub(kept)
     }
 
     /// Moves the promises of a server back to the core where they were, without a check.
@@ -450,7 +451,7 @@ impl Ledger {
     /// If there is no such server or core.
     pub fn return_server(&mut self, server: u32, to: u32) {
         let moved = &mut self.servers[server as usize];
-        let ServerPlace { core: from, kept } = moved.place;
+        let from = moved.place.core;
         if from == to {
             return;
         }
@@ -459,8 +460,6 @@ impl Ledger {
         self.planned.cores[from].remove_all(&moved.planned);
         self.cores[from] -= moved.time;
         self.cores[at] += moved.time;
-        self.limits.cores[from] += kept;
-        self.limits.cores[at] = self.limits.cores[at].saturating_sub(kept);
         moved.place.core = to;
     }
 
@@ -550,7 +549,7 @@ impl Ledger {
     pub fn free_time(&self, core: u32) -> Nanos {
         let core = core as usize;
         let planned = Nanos(self.planned.cores[core].max_of_all());
-        self.limits.cores[core].saturating_sub(self.cores[core] + planned)
+        self.limit_of(core as u32).saturating_sub(self.cores[core] + planned)
     }
 
     /// The number of further streams of this cost that would be admitted, if any of the servers

@@ -319,6 +319,21 @@ fn nothing_is_promised_of_a_closed_core_and_one_that_is_opened_again_has_its_tim
 }
 
 #[test]
+fn a_core_with_less_time_than_its_servers_keep_has_what_it_had_when_they_have_left() {
+    let mut ledger = Ledger::with_servers(
+        Limits { cores: alloc::vec![SECOND, Nanos(1_000)], ..limits() },
+        [800, 900].map(|kept| ServerPlace { core: 0, kept: Nanos(kept) }),
+    );
+    let before: Vec<_> = ledger.of_cores().collect();
+    for to in [1, 0] {
+        for server in [0, 1] {
+            ledger.move_server(server, to).expect("nothing is promised");
+        }
+    }
+    assert_eq!(ledger.of_cores().collect::<Vec<_>>(), before);
+}
+
+#[test]
 fn a_class_keeps_its_guarantee_from_others_and_has_no_more_than_its_ceiling() {
     let class = ClassLimits {
         parent: None,
