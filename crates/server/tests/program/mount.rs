@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use tactus_testkit::process::{Process, turn};
 use tactus_testkit::programs::installed;
+use tactus_testkit::small_disk::SmallDisk;
 use tactus_testkit::{DISK_MODEL, content, server};
 
 use crate::TACTUS;
@@ -111,6 +112,27 @@ impl Served {
         let log = self.dir.path().join("mount.log");
         let (process, _) = server::start(&mut command, Some(&log), server::until("mounted"), drop);
         Mounted { process, place: self.dir.path().join("mount"), log }
+    }
+}
+
+/// A server whose titles have a file system of their own. In the order in which the parts end.
+struct SmallServed {
+    served: Served,
+    disk: SmallDisk,
+    home: tempfile::TempDir,
+}
+
+impl SmallServed {
+    /// One of `size` bytes. `None`, which is said, without the right to mount it.
+    fn new(size: u64) -> Option<Self> {
+        let turn = turn();
+        let home = directory();
+        let Some(disk) = SmallDisk::mount(home.path(), size) else {
+            println!("skipped: no right to mount a loop device");
+            return None;
+        };
+        let served = Served::with_titles(turn, directory(), disk.path().to_owned());
+        Some(Self { served, disk, home })
     }
 }
 

@@ -117,9 +117,14 @@ impl Site {
 
     /// Begins a stream.
     fn play(&self, rate: &str) -> TcpStream {
+        self.ask(&format!("GET /film.bin?rate={rate}"), "", "")
+    }
+
+    /// Sends one request on a connection of its own. `fields` end with their line.
+    fn ask(&self, line: &str, fields: &str, body: &str) -> TcpStream {
         let mut stream = TcpStream::connect(&self.http).expect("a connection");
         let request = format!(
-            "GET /film.bin?rate={rate} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n",
+            "{line} HTTP/1.1\r\nHost: {}\r\n{fields}Connection: close\r\n\r\n{body}",
             self.http
         );
         stream.write_all(request.as_bytes()).expect("a request");
@@ -164,10 +169,7 @@ fn every_server_moves_between_cores_while_streams_run_and_no_byte_is_lost() {
         moving("1");
         assert_eq!((all(0), all(1)), (vec![], every.clone()));
     }
-    let mut again = TcpStream::connect(&site.http).expect("a connection");
-    write!(again, "GET /film.bin HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", site.http)
-        .expect("a request");
-    site.check(again);
+    site.check(site.ask("GET /film.bin", "", ""));
     streams.into_iter().for_each(|stream| site.check(stream));
 }
 
@@ -191,15 +193,9 @@ fn a_server_stays_where_it_is_if_the_core_is_unknown_or_full_or_the_right_is_mis
     refused(&["move", "link", "--core", "9"], "core 9 has no real-time thread");
     refused(&["move", "link", "--core", "0"], "no room for link on core 0");
     let put = |token: &str, body: &str| {
-        let mut stream = TcpStream::connect(&site.http).expect("a connection");
-        write!(
-            stream,
-            "PUT /api/v1/placement/link HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {token}\r\n\
-             Content-Length: {}\r\nConnection: close\r\n\r\n{body}",
-            site.http,
-            body.len()
-        )
-        .expect("a request");
+        let length = body.len();
+        let fields = format!("Authorization: Bearer {token}\r\nContent-Length: {length}\r\n");
+        let mut stream = site.ask("PUT /api/v1/placement/link", &fields, body);
         let mut answer = String::new();
         stream.read_to_string(&mut answer).expect("an answer");
         answer

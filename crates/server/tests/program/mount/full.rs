@@ -3,7 +3,6 @@
 use std::io::Write;
 
 use rustix::fs::FallocateFlags;
-use tactus_testkit::small_disk::SmallDisk;
 
 use super::numbers::ENOSPC;
 use super::*;
@@ -38,14 +37,9 @@ fn run(path: &Path, acts: &[&str]) -> String {
 
 #[test]
 fn a_file_that_finds_no_room_is_an_error_at_each_call_and_becomes_no_title() {
-    let turn = turn();
-    let home = directory();
-    let Some(disk) = SmallDisk::mount(home.path(), 352 << 20) else {
-        println!("skipped: no right to mount a loop device");
-        return;
-    };
-    let served = Served::with_titles(turn, directory(), disk.path().to_owned());
-    put(&served, "one.ts", b"before");
+    let Some(small) = SmallServed::new(352 << 20) else { return };
+    let SmallServed { served, disk, .. } = &small;
+    put(served, "one.ts", b"before");
     let mounted = served.mount(RW);
     let working = disk.path().join(".tactus/working");
     let is_empty = || fs::read_dir(&working).expect("a directory").next().is_none();
@@ -54,9 +48,9 @@ fn a_file_that_finds_no_room_is_an_error_at_each_call_and_becomes_no_title() {
         assert_eq!(run(&mounted.path(name), &["400", "fsync", "close"]), "28 28 28");
         assert!(is_empty());
     }
-    assert_eq!(get(&served, "new.ts"), None);
+    assert_eq!(get(served, "new.ts"), None);
     assert!(!mounted.path("new.ts").exists() && !disk.path().join("new.ts").exists());
-    assert_eq!(get(&served, "one.ts").as_deref(), Some(&b"before"[..]));
+    assert_eq!(get(served, "one.ts").as_deref(), Some(&b"before"[..]));
     assert_eq!(fs::read(mounted.path("one.ts")).expect("bytes"), b"before");
     // What was flushed before stays.
     let path = mounted.path("flushed.ts");
@@ -72,13 +66,8 @@ fn a_file_that_finds_no_room_is_an_error_at_each_call_and_becomes_no_title() {
 /// The mount has answered a write before the file system refuses its bytes.
 #[test]
 fn bytes_that_others_left_no_room_for_are_an_error_until_the_file_is_closed() {
-    let turn = turn();
-    let home = directory();
-    let Some(disk) = SmallDisk::mount(home.path(), 640 << 20) else {
-        println!("skipped: no right to mount a loop device");
-        return;
-    };
-    let served = Served::with_titles(turn, directory(), disk.path().to_owned());
+    let Some(small) = SmallServed::new(640 << 20) else { return };
+    let SmallServed { served, disk, .. } = &small;
     let mounted = served.mount(RW);
     let piece = content(1, 1 << 20);
     // The server promises room for more than this.
@@ -106,7 +95,7 @@ fn bytes_that_others_left_no_room_for_are_an_error_until_the_file_is_closed() {
         assert_eq!(errno(file.sync_all()), Some(ENOSPC));
     }
     drop(files);
-    assert_eq!(get(&served, "never.ts"), None);
-    let flushed = get(&served, "flushed.ts").expect("a title");
+    assert_eq!(get(served, "never.ts"), None);
+    let flushed = get(served, "flushed.ts").expect("a title");
     assert!(flushed.starts_with(&piece));
 }

@@ -5,7 +5,6 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::time::SystemTime;
 
 use rustix::fs::OFlags;
-use tactus_testkit::small_disk::SmallDisk;
 
 use super::numbers::{EEXIST, EISDIR, ENOENT, ENOTCONN, ENOTEMPTY};
 use super::*;
@@ -324,13 +323,8 @@ fn programs_see_each_write_from_its_return_on() {
 #[test]
 fn what_was_flushed_is_on_the_disk_when_the_call_returns() {
     const PIECE: usize = 64 << 10;
-    let turn = turn();
-    let home = directory();
-    let Some(disk) = SmallDisk::mount(home.path(), 352 << 20) else {
-        println!("skipped: no right to mount a loop device");
-        return;
-    };
-    let served = Served::with_titles(turn, directory(), disk.path().to_owned());
+    let Some(small) = SmallServed::new(352 << 20) else { return };
+    let SmallServed { served, disk, home } = &small;
     let mounted = served.mount(RW);
     let image = open(&home.path().join("image"));
     let bytes = content(7, 64 * PIECE);
@@ -343,10 +337,10 @@ fn what_was_flushed_is_on_the_disk_when_the_call_returns() {
         }
         let flushed = if nth % 2 == 0 { file.sync_all() } else { file.sync_data() };
         flushed.expect("a flush");
-        assert!(on_disk(&disk, &image, written) == bytes[..written], "{nth}");
+        assert!(on_disk(disk, &image, written) == bytes[..written], "{nth}");
     }
     drop(file);
-    assert!(get(&served, "one.ts").as_deref() == Some(&bytes[..written]));
+    assert!(get(served, "one.ts").as_deref() == Some(&bytes[..written]));
 }
 
 /// The first bytes of the only working file, as the device has them.
