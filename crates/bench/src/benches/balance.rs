@@ -248,7 +248,8 @@ fn carried_by_one_core(scene: &Scene<'_>) -> Result<usize> {
     Ok(admitted)
 }
 
-/// `count` further streams requested within `step`; each plays for `span`.
+/// `count` further streams requested within `step`; each plays for `span`. Each has a player of its
+/// own: the next request of the same player may be a seek, which is not refused at once.
 fn further(
     titles: &Titles,
     asked: Nanos,
@@ -259,7 +260,11 @@ fn further(
     let request = |number: usize| {
         let after = asked + Nanos(step.0 * number as u64 / count as u64);
         let target = format!("{}?rate={}", titles.target(number % titles.count()), RATE.0);
-        let text = format!("GET {target} HTTP/1.1\r\nHost: bench\r\nRange: bytes=0-{last}\r\n\r\n");
+        let text = format!(
+            "GET {target} HTTP/1.1\r\nHost: bench\r\nUser-Agent: player/{}\r\n\
+             Range: bytes=0-{last}\r\n\r\n",
+            after.0
+        );
         PlannedRequest { after, request: text.into_bytes(), from: None }
     };
     (0..count).map(request).collect()

@@ -1,9 +1,10 @@
-//! mount: what the mounted library costs, beside the file system below it and beside the client.
+//! mount: what the mounted library costs, beside the file system below it, the client, and rclone.
 //!
 //! Promise: all ways read the same bytes of the same title, in turns within a round, and only
 //! values of one round are compared. Cold means that the page cache has no page of the file before
 //! the turn; the host's own cache below the disk may.
 
+mod rclone;
 mod writes;
 
 use std::fs::{self, File};
@@ -27,6 +28,7 @@ use crate::cpu::{own_run_time, process_run_time};
 use crate::random::Random;
 use crate::report::{Report, Table, Verdict, spread};
 use crate::{interrupt, priority};
+use rclone::RcloneMount;
 use writes::WriteRates;
 
 /// What the command line says.
@@ -84,17 +86,22 @@ pub(super) fn run(options: &Options) -> Result<()> {
     let client = Client::connect(&server.socket)?;
     let title = client.open(&format!("/{part}"))?;
     let map = title.map()?;
-    let ways = [
+    let mut ways = vec![
         ("file system", server.title.clone(), vec![]),
         ("mount, passthrough", kernel.path(name), vec![kernel.id()]),
         ("mount, by the server", own.path(name), vec![own.id(), server.id()]),
     ];
+    let rclone = RcloneMount::start(server.http)?;
+    match &rclone {
+        Some(peer) => ways.push(("rclone mount", peer.path(name), vec![peer.id(), server.id()])),
+        None => report.note("rclone is not installed, so it is not in the table".to_owned()),
+    }
 
-    let mut samples: Vec<[Sequential; 3]> = vec![];
+    let mut samples: Vec<Vec<Sequential>> = vec![];
     let mut random: Vec<[RandomReads; 4]> = vec![];
     for round in 1..=options.rounds {
         say(&format!("round {round} of {}", options.rounds));
-        let mut row = [Sequential::default(); 3];
+        let mut row = vec![Sequential::default(); ways.len()];
         for ((_, path, processes), sample) in ways.iter().zip(&mut row) {
             interrupt::check()?;
             cool(&server.title)?;
@@ -137,7 +144,8 @@ pub(super) fn run(options: &Options) -> Result<()> {
             })?,
         ]);
     }
-    drop((kernel, own));
+    let names: Vec<_> = ways.iter().map(|(way, ..)| *way).collect();
+    drop((kernel, own, rclone));
     let paced = Paced::read(&mount(&["--paced"])?.path("sound.wav"), &sound)?;
     let written = written(place, options)?;
     report.settings.push(("reader at a pace".into(), paced.reader.clone()));
@@ -152,7 +160,6 @@ pub(super) fn run(options: &Options) -> Result<()> {
         });
         report.runs.extend(rows);
     }
-    let names = ways.map(|(way, ..)| way);
     for WriteRates { whole, pieces } in &written {
         report.runs.push(json!({
             "written_whole_mib_s": whole.map(|rate| rate / MIB as f64),
@@ -162,7 +169,7 @@ pub(super) fn run(options: &Options) -> Result<()> {
     summarise(&names, &samples, &random, &paced, &written, &mut report);
     report.method.push(format!(
         "A title of {} MiB is read from its beginning to its end by reads of 1 MiB, hot and cold, \
-         in turns. CPU is the run time of the program's thread, of the mount and of the server. \
+         in turns. rclone reads it from the same server by HTTP, with its defaults. CPU is the run time of the program's thread, of the mount and of the server. \
          At random places of a title of {} MiB in memory the client and a mount without \
          passthrough read 4 KiB, and for CPU per byte 1 MiB: by a copy (read_at), in place \
          (read_pieces: out of the shared data), out of the mapped title (map), and by the mount, \
@@ -379,8 +386,8 @@ fn ends_of_reads(path: &Path) -> Result<Vec<End>> {
 }
 
 fn summarise(
-    ways: &[&str; 3],
-    samples: &[[Sequential; 3]],
+    ways: &[&str],
+    samples: &[Vec<Sequential>],
     random: &[[RandomReads; 4]],
     paced: &Paced,
     written: &[WriteRates],
