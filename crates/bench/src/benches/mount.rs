@@ -168,17 +168,18 @@ pub(super) fn run(options: &Options) -> Result<()> {
     }
     summarise(&names, &samples, &random, &paced, &written, &mut report);
     report.method.push(format!(
-        "A title of {} MiB is read from its beginning to its end by reads of 1 MiB, hot and cold, \
-         in turns. rclone reads it from the same server by HTTP, with its defaults. CPU is the run time of the program's thread, of the mount and of the server. \
-         At random places of a title of {} MiB in memory the client and a mount without \
-         passthrough read 4 KiB, and for CPU per byte 1 MiB: by a copy (read_at), in place \
-         (read_pieces: out of the shared data), out of the mapped title (map), and by the mount, \
-         whose file is open with O_DIRECT, as pages of the kernel would answer instead. Looked at \
-         means that the program then reads one byte of each cache line, on all ways alike. The \
-         paced read is of a WAVE file of 9.2 Mbit/s, by reads of 16 KiB. Its error is that of the \
-         rate between the ends of two reads: the bytes between them, divided by the exact time, \
-         for the first end of a read a second later. Nothing is rounded to whole reads by that. \
-         The second of the burst and half a second more are left out.",
+        "A title of {} MiB is read from its beginning to its end by reads of 1 MiB, hot and \
+         cold, in turns. rclone reads it from the same server by HTTP, with its defaults. CPU is \
+         the run time of the program's thread, of the mount and of the server. At random places \
+         of a title of {} MiB in memory the client and a mount without passthrough read 4 KiB, \
+         and for CPU per byte 1 MiB: by a copy (read_at), in place (read_pieces: out of the \
+         shared data), out of the mapped title (map), and by the mount, whose file is open with \
+         O_DIRECT, as pages of the kernel would answer instead. Looked at means that the program \
+         then reads one byte of each cache line, on all ways alike. The paced read is of a WAVE \
+         file of 9.2 Mbit/s, by reads of 16 KiB. Its error is that of the rate between the ends \
+         of two reads: the bytes between them, divided by the exact time, for the first end of a \
+         read a second later. Nothing is rounded to whole reads by that. The second of the burst \
+         and half a second more are left out.",
         TITLE / MIB,
         PART / MIB
     ));
