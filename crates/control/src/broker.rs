@@ -61,6 +61,7 @@ use crate::broker::bad_ranges::BadRanges;
 use crate::broker::hot_titles::HotTitles;
 use crate::broker::playbacks::{Playbacks, Ticket};
 use crate::broker::refusal::{Shortage, refusal};
+use crate::broker::senders::Load;
 use crate::broker::shares::{Shares, is_short};
 use crate::broker::spec::{Read, ResourceRequest};
 use crate::broker::stream_table::{
@@ -82,7 +83,7 @@ pub use prices::DatagramCost;
 pub use recording::RecordGrant;
 pub use refusal::{RESOURCES, Refusal, Refusals};
 pub use scheduled_reader::ScheduledReader;
-pub use senders::SenderNumbers;
+pub use senders::ServerNumbers;
 pub use spec::DeliverySpec;
 pub use stream_table::TitleFile;
 pub use succession::{Admission, Overlap, Succession};
@@ -108,8 +109,8 @@ struct Shared {
 pub struct BrokerParts {
     /// Sums the promises.
     pub ledger: Ledger,
-    /// The ring of commands to the engine.
-    pub commands: Producer<Command>,
+    /// The ring of commands to each delivery server.
+    pub commands: Vec<Producer<Command>>,
     /// The ring of changes of link classes; `None` if no datagrams are sent.
     pub class_changes: Option<Producer<ClassChange>>,
     /// Wakes the engine after a command.
@@ -143,8 +144,8 @@ pub struct BrokerRules {
     pub connections: Vec<SendCost>,
     /// The names of the link classes.
     pub classes: Vec<String>,
-    /// The cores of the servers that send.
-    pub senders: SenderNumbers,
+    /// The servers of deliveries.
+    pub servers: ServerNumbers,
     /// The processor of each core of the ledger.
     pub cpus: Vec<u32>,
 }
@@ -195,7 +196,7 @@ impl Broker {
             slots: (0..streams).map(|_| Slot::default()).collect(),
             best_effort: 0,
             short_answers: 0,
-            without_rate: vec![0; rules.senders.links.len()],
+            load: Load::new(&rules.servers),
             shares: Shares::default(),
             playbacks: Playbacks::default(),
             begun: 0,
@@ -251,10 +252,10 @@ impl Broker {
         admitted: Result<AdmittedRequest, Shortage>,
     ) -> Result<Grant, Refusal> {
         let rules = &self.shared.rules;
-        let AdmittedRequest { slot, sender, cost, window } =
+        let AdmittedRequest { slot, servers, cost, window } =
             admitted.map_err(|shortage| refusal(shortage, spec.viewer, &spec.what, rules))?;
         let (shared, rate) = (Arc::clone(&self.shared), spec.rate);
-        Ok(Grant { shared, slot, sender, cost, window, rate, retiring: None, in_engine: false })
+        Ok(Grant { shared, slot, servers, cost, window, rate, retiring: None, in_engine: false })
     }
 
     /// The end of the readable part of `bytes`: up to a known bad range, which is not read again so
@@ -352,8 +353,10 @@ impl Broker {
         let part = TitlePart::whole(Bytes(u64::MAX / 2));
         let needs = ResourceRequest::of_connection(&self.shared.rules, volume, Some(rate), part);
         let table = self.shared.table();
-        let senders = needs.sender.numbers(&self.shared.rules.senders);
-        table.ledger.limit_for(needs.cost(&table.ledger, false).0, senders)
+        let servers = &self.shared.rules.servers;
+        let senders = needs.sender.numbers(servers);
+        let cost = needs.cost(&table.ledger, false).0;
+        table.ledger.limit_for(cost, senders, &servers.deliveries)
     }
 
     /// The block size of `volume`.

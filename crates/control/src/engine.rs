@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 use tactus_core::ledger::Ledger;
-use tactus_core::ports::PacketPort;
+use tactus_core::ports::{self, PacketPort};
 use tactus_core::units::{BitRate, Bytes};
 use tactus_engine::assembly::{
     self, Control, Counters, Local, LocalSetup, PacketSetup, Placement, Setup,
@@ -37,7 +37,7 @@ use tactus_sys::tcp::TcpLink;
 use tactus_sys::thread::{self, AbortOnPanic};
 use tactus_sys::waker::{self, Sleeper, Waker};
 
-use crate::broker::{Broker, BrokerParts, BrokerRules, Degradations, SenderNumbers};
+use crate::broker::{Broker, BrokerParts, BrokerRules, Degradations, ServerNumbers};
 use crate::claim::{self, Claim, ClaimedPlan};
 use crate::core_threads::{CoreThreads, Wakers};
 use crate::engine::balance::BalanceParts;
@@ -161,7 +161,11 @@ pub fn start(settings: &EngineSettings) -> io::Result<Engine> {
                 .bytes_in(settings.slow_reader.download_window),
         },
         placement: placement.clone(),
-        report_waker: Box::new(Wakers(vec![report_waker.clone()])),
+        report_wakers: placement
+            .deliveries
+            .iter()
+            .map(|_| -> Box<dyn ports::Waker> { Box::new(Wakers(vec![report_waker.clone()])) })
+            .collect(),
     };
     let (cores, control) = assembly::assemble(setup);
     let Control { commands, reports, write_paths: ends, local, classes, counters } = control;
@@ -186,7 +190,8 @@ pub fn start(settings: &EngineSettings) -> io::Result<Engine> {
         sendfile: facts.iter().map(VolumeFacts::sendfile).collect(),
         connections: facts.iter().map(VolumeFacts::connection_cost).collect(),
         classes: settings.classes.0.iter().map(|class| class.name.clone()).collect(),
-        senders: SenderNumbers {
+        servers: ServerNumbers {
+            deliveries: limits::numbers_of(&names, Job::Delivery),
             links: limits::numbers_of(&names, Job::Link),
             packets: limits::numbers_of(&names, Job::Packets),
             file: limits::number_of(&names, Job::File, 0),
@@ -355,7 +360,7 @@ fn placement_of(plan: &[CorePlan], cores: usize, counts: ServerCounts) -> Placem
         cores,
         disks: places(Job::Disk, counts.volumes),
         blocks: places(Job::Block, counts.volumes),
-        delivery: place(Job::Delivery, 0),
+        deliveries: places(Job::Delivery, counts.deliveries),
         links: places(Job::Link, counts.links),
         packets: places(Job::Packets, counts.packets),
         file: place(Job::File, 0),
@@ -397,13 +402,15 @@ struct Watches {
 /// What the engine reports, and to whom.
 struct Reports {
     broker: Broker,
-    reports: Consumer<Report>,
+    reports: Vec<Consumer<Report>>,
     local: Option<(LocalClients, Consumer<LocalReport>)>,
 }
 
 impl Reports {
     fn handle(&mut self) {
-        self.broker.handle_reports(&mut self.reports);
+        for reports in &mut self.reports {
+            self.broker.handle_reports(reports);
+        }
         if let Some((clients, reports)) = &mut self.local {
             while let Some(report) = reports.pop() {
                 clients.handle(report);

@@ -20,6 +20,8 @@ pub struct CorePlan {
 pub struct ServerCounts {
     /// Volumes: each has a disk server and a block server.
     pub volumes: u16,
+    /// Delivery servers.
+    pub deliveries: u16,
     /// Link servers.
     pub links: u16,
     /// Packet servers.
@@ -27,14 +29,24 @@ pub struct ServerCounts {
 }
 
 impl ServerCounts {
-    /// Those of a placement: at least one link server and one packet server.
+    /// One server of each job on each volume or for all of them.
+    pub const fn single(volumes: u16) -> Self {
+        Self { volumes, deliveries: 1, links: 1, packets: 1 }
+    }
+
+    /// Those of a placement: at least one of each job.
     pub fn of(placement: &[CorePlan], volumes: u16) -> Self {
         let number_of = |job| {
             let names = placement.iter().flat_map(|core| &core.servers);
             let count = names.filter(|name| name.job == job).count();
             u16::try_from(count).expect("a placement names fewer servers").max(1)
         };
-        Self { volumes, links: number_of(Job::Link), packets: number_of(Job::Packets) }
+        Self {
+            volumes,
+            deliveries: number_of(Job::Delivery),
+            links: number_of(Job::Link),
+            packets: number_of(Job::Packets),
+        }
     }
 
     /// All servers, in the order of a byte's path.
@@ -42,11 +54,13 @@ impl ServerCounts {
         let named = |job, index| ServerName { job, index };
         let of_volume = |index| [named(Job::Disk, index), named(Job::Block, index)];
         let of_volumes = (0..self.volumes).flat_map(of_volume);
-        let of_links = (0..self.links).map(|index| named(Job::Link, index));
-        let of_packets = (0..self.packets).map(|index| named(Job::Packets, index));
-        let delivery = std::iter::once(named(Job::Delivery, 0));
-        let file = std::iter::once(named(Job::File, 0));
-        of_volumes.chain(delivery).chain(of_links).chain(of_packets).chain(file).collect()
+        let several = |job, count| (0..count).map(move |index| named(job, index));
+        of_volumes
+            .chain(several(Job::Delivery, self.deliveries))
+            .chain(several(Job::Link, self.links))
+            .chain(several(Job::Packets, self.packets))
+            .chain([named(Job::File, 0)])
+            .collect()
     }
 }
 
@@ -60,8 +74,11 @@ impl ServerCounts {
 ///   takes most interrupts;
 /// - eight or more: a quarter of the processors send, up to four, each with a link server and a
 ///   packet server.
+///
+/// One delivery server is for all of them: it takes a small part of the time of those that send
+/// (`docs/design/placement.md`).
 pub fn default_placement(cpus: &[u32], volumes: u16, packets_max: u16) -> Vec<CorePlan> {
-    let single = ServerCounts { volumes, links: 1, packets: 1 };
+    let single = ServerCounts::single(volumes);
     match cpus {
         [] => vec![CorePlan { cpu: 0, servers: single.servers() }],
         [rest @ .., reading, sending] if cpus.len() >= 4 => {
@@ -126,7 +143,11 @@ pub fn check_name(
     let counts = match placement {
         Auto::Set(plan) => ServerCounts::of(plan, volumes),
         // As many as the default may have.
-        Auto::Auto => ServerCounts { volumes, links: LINKS_MAX as u16, packets: LINKS_MAX as u16 },
+        Auto::Auto => ServerCounts {
+            links: LINKS_MAX as u16,
+            packets: LINKS_MAX as u16,
+            ..ServerCounts::single(volumes)
+        },
     };
     let all = counts.servers();
     if all.contains(&name) { Ok(name) } else { Err(no_server(name, &all)) }
@@ -258,7 +279,7 @@ mod tests {
             let plan = plan.into_iter().map(|(cpu, servers)| CorePlan { cpu, servers });
             let plan = complete(plan.collect(), 1).unwrap();
             let names: usize = plan.iter().map(|core| core.servers.len()).sum();
-            assert_eq!(names, ServerCounts { volumes: 1, links: 1, packets: 1 }.servers().len());
+            assert_eq!(names, ServerCounts::single(1).servers().len());
         }
         assert_eq!(count, 15);
     }
@@ -285,8 +306,30 @@ mod tests {
             servers: names.iter().map(|name| name.parse().unwrap()).collect(),
         };
         let without = vec![plan(&["disk", "block", "delivery", "link"])];
-        let all = ServerCounts { volumes: 1, links: 1, packets: 1 }.servers();
+        let all = ServerCounts::single(1).servers();
         assert_eq!(complete(without, 1), Ok(vec![CorePlan { cpu: 3, servers: all }]));
+    }
+
+    #[test]
+    fn deliveries_may_be_several_and_are_one_by_default() {
+        let names = ["disk", "block", "delivery", "delivery.1", "link", "packets", "file"];
+        let servers = names.iter().map(|name| name.parse().unwrap()).collect();
+        let plan = vec![CorePlan { cpu: 3, servers }];
+        assert_eq!(ServerCounts::of(&plan, 1).deliveries, 2);
+        assert_eq!(complete(plan.clone(), 1), Ok(plan.clone()));
+        let set = Auto::Set(plan);
+        let second = ServerName { job: Job::Delivery, index: 1 };
+        assert_eq!(check_name(second, &set, 1), Ok(second));
+        assert!(check_name(ServerName { index: 2, ..second }, &set, 1).is_err());
+        for count in [1, 2, 4, 8, 64] {
+            let plan = default_placement(&cpus(count), 2, 4);
+            assert_eq!(ServerCounts::of(&plan, 2).deliveries, 1);
+        }
+        // A gap in the numbers is a server without a core.
+        let names = ["disk", "block", "delivery", "delivery.2", "link"];
+        let servers = names.iter().map(|name| name.parse().unwrap()).collect();
+        let gap = complete(vec![CorePlan { cpu: 3, servers }], 1).unwrap_err();
+        assert!(gap.starts_with("there is no server `delivery.2`"), "{gap}");
     }
 
     #[test]

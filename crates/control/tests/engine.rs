@@ -175,10 +175,15 @@ fn an_engine_that_stops_gives_up_its_moves_and_answers_at_once() {
 
 /// Two link servers: the first with all other servers, the second on another core if there is one.
 fn two_links() -> Vec<CorePlan> {
+    with_second("link.1")
+}
+
+/// All servers, and a second one of a kind on another core if there is one.
+fn with_second(second: &str) -> Vec<CorePlan> {
     let cpus = tactus_sys::thread::allowed_cores().expect("the cores");
     let named = |name: &str| -> ServerName { name.parse().expect("a server") };
     let first = ["disk", "block", "delivery", "link", "packets", "file"].map(named).to_vec();
-    let second = vec![named("link.1")];
+    let second = vec![named(second)];
     match cpus[..] {
         [.., other, last] => {
             vec![CorePlan { cpu: last, servers: first }, CorePlan { cpu: other, servers: second }]
@@ -205,6 +210,39 @@ async fn two_link_servers_share_the_streams_and_the_cores() {
             tokio::task::yield_now().await;
         }
         assert!(fixture.engine.broker.levels().iter().all(|level| level.used == 0));
+    }
+}
+
+#[tokio::test]
+async fn two_delivery_servers_share_the_streams_and_lose_nothing_while_each_moves() {
+    const LEN: usize = 2_000_000;
+    for sendfile in SENDFILE {
+        let plan = with_second("delivery.1");
+        let cpus: Vec<_> = plan.iter().map(|core| core.cpu).collect();
+        let fixture = fixture_with(sendfile, LEN, Auto::Set(plan));
+        let placer = fixture.engine.placer.clone();
+        let moving = tokio::task::spawn_blocking(move || {
+            let names = ["delivery", "delivery.1"].into_iter().cycle();
+            for (nth, name) in names.take(40).enumerate() {
+                match placer.place(name, cpus[nth / 2 % cpus.len()]) {
+                    Ok(_) | Err(PlaceError::Busy) => {}
+                    Err(error) => panic!("{error}"),
+                }
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        });
+        let all = (0..4).map(|_| deliver(&fixture, at(8_000_000), 0, LEN));
+        futures::future::join_all(all).await;
+        moving.await.expect("no panic");
+        let deliveries = &fixture.engine.counters.deliveries;
+        let started: Vec<_> = deliveries.iter().map(|server| server.started.value()).collect();
+        assert_eq!((started.len(), started.iter().sum::<u64>()), (2, 4));
+        assert!(started.iter().all(|&count| count > 0), "{started:?}");
+        while fixture.engine.broker.streams() > 0 {
+            tokio::task::yield_now().await;
+        }
+        assert!(fixture.engine.broker.levels().iter().all(|level| level.used == 0));
+        assert_eq!(fixture.engine.counters.blocks[0].leased.value(), 0);
     }
 }
 

@@ -37,6 +37,8 @@ pub struct DiskLimits {
     pub server: u32,
     /// Time of a core for each MiB that is read.
     pub read_per_mib: Nanos,
+    /// Time of a core for each block that a delivery server asks for and passes on.
+    pub deliver_block: Nanos,
     /// Time of a core for each place that is written.
     pub per_write: Nanos,
     /// The reservation for uploads. `None`: the volume takes no uploads.
@@ -106,9 +108,12 @@ pub struct SourceCost {
     pub(crate) blocks: u32,
     /// Places of the write share.
     pub(crate) places: u32,
-    /// CPU time of this server, per second.
+    /// CPU time of this server, which reads, per second.
     pub(crate) server: u32,
     pub(crate) cpu: Nanos,
+    /// CPU time of this delivery server, per second.
+    pub(crate) delivery_server: u32,
+    pub(crate) delivering: Nanos,
 }
 
 /// The cost of a source, and the limit of its blocks in use.
@@ -231,14 +236,23 @@ impl Cost {
         Self { output: self.output.by(server), ..self }
     }
 
+    /// The same if this delivery server reads ahead for it.
+    #[must_use]
+    pub const fn read_ahead_by(self, delivery_server: u32) -> Self {
+        Self { source: SourceCost { delivery_server, ..self.source }, ..self }
+    }
+
     /// The part that is needed as long as the stream lasts, whatever its rate.
     #[must_use]
     pub(crate) const fn lasting(self) -> Self {
         let Self { source, output, rows } = self;
-        let SourceCost { disk, blocks, places, server, .. } = source;
-        let nothing = TransferredBytes::NOTHING;
-        let (visits, cpu) = (MilliVisits(0), Nanos(0));
-        let source = SourceCost { disk, visits, per_cycle: nothing, blocks, places, server, cpu };
+        let source = SourceCost {
+            visits: MilliVisits(0),
+            per_cycle: TransferredBytes::NOTHING,
+            cpu: Nanos(0),
+            delivering: Nanos(0),
+            ..source
+        };
         Self { source, output: OutputCost { server: output.server, ..OutputCost::NONE }, rows }
     }
 
@@ -254,14 +268,13 @@ impl Cost {
         self.output.cpu.0 > 0
     }
 
-    /// Time per second of each server that it needs.
+    /// Time per second of each server that it needs; of one server perhaps several times.
     pub(crate) fn cpu(&self) -> impl Iterator<Item = (u32, Nanos)> + use<> {
         let Self { source, output, .. } = *self;
-        let is_one = source.server == output.server;
-        let of_source = if is_one { source.cpu + output.cpu } else { source.cpu };
-        let of_output = if is_one { Nanos(0) } else { output.cpu };
-        let servers = [(source.server, of_source), (output.server, of_output)];
-        servers.into_iter().filter(|&(_, time)| time > Nanos(0))
+        let reading = (source.server, source.cpu);
+        let delivering = (source.delivery_server, source.delivering);
+        let sending = (output.server, output.cpu);
+        [reading, delivering, sending].into_iter().filter(|&(_, time)| time > Nanos(0))
     }
 
     /// The cost of `count` of them.
@@ -277,6 +290,7 @@ impl Cost {
                 blocks: source.blocks.saturating_mul(count),
                 places: source.places.saturating_mul(count),
                 cpu: source.cpu.times(times),
+                delivering: source.delivering.times(times),
                 ..source
             },
             output: OutputCost {
@@ -344,12 +358,13 @@ impl PlannedCost {
         all.any(Cost::is_sent_at_rate)
     }
 
-    /// The same if this server sends.
+    /// The same if this server sends and this delivery server reads ahead.
     #[must_use]
-    pub fn by(mut self, server: u32) -> Self {
-        self.lasting = self.lasting.by(server);
+    pub fn by(mut self, server: u32, delivery_server: u32) -> Self {
+        let by = |cost: Cost| cost.by(server).read_ahead_by(delivery_server);
+        self.lasting = by(self.lasting);
         for (_, cost) in &mut self.steps {
-            *cost = cost.by(server);
+            *cost = by(*cost);
         }
         self
     }
@@ -401,10 +416,13 @@ impl Disk<'_> {
         let needed =
             pieces.unwrap_or_else(|| window(rate, tick, burst, limits).min(self.touched(part)));
         let cpu = per_mib(limits.read_per_mib, rate);
+        let blocks_per_second = rate.bytes_in(SECOND).0.div_ceil(limits.block.0);
+        let delivering = limits.deliver_block.times(blocks_per_second);
         // A burst needs no memory of its own here: the limit of leases bounds its length.
         if is_pinned && steady.max(pieces.unwrap_or(0)) <= RESIDENT_WINDOW {
             let window = needed.min(RESIDENT_WINDOW);
-            return Source { cost: SourceCost { cpu, ..self.nothing().cost }, window };
+            let cost = SourceCost { cpu, delivering, ..self.nothing().cost };
+            return Source { cost, window };
         }
         let read = rate.bytes_in(limits.cycle) + Bytes(1);
         let visits = match order {
@@ -419,7 +437,8 @@ impl Disk<'_> {
         };
         let memory = self.of_memory(needed, part.title_len);
         let per_cycle = TransferredBytes { read, ..TransferredBytes::NOTHING };
-        Source { cost: SourceCost { visits, per_cycle, cpu, ..memory.cost }, ..memory }
+        let cost = SourceCost { visits, per_cycle, cpu, delivering, ..memory.cost };
+        Source { cost, ..memory }
     }
 
     /// Reads at moments, of a title of `title_len` bytes. They come anywhere in the title, and as
@@ -468,10 +487,10 @@ impl Disk<'_> {
             server: limits.server,
             visits: visits(written, place, &limits.model),
             per_cycle: TransferredBytes { written, ..TransferredBytes::NOTHING },
-            blocks: 0,
             places,
             // A real-time core does not touch its bytes, it only passes them on.
             cpu: limits.per_write.times(per_second),
+            ..SourceCost::default()
         };
         Source { cost, window: places }
     }

@@ -147,6 +147,8 @@ pub struct Cycle {
     in_flight: u32,
     /// A round of requests has ended since the last sweep began.
     committed: bool,
+    /// A part of the wants from running streams has come since the last sweep began.
+    has_part: bool,
     /// The last cycle whose wants from running streams are complete.
     asked: u64,
     learning: Option<LearningState>,
@@ -190,6 +192,7 @@ impl Cycle {
             open: Vec::with_capacity(jobs),
             in_flight: 0,
             committed: false,
+            has_part: false,
             asked: 0,
             learning: limits.learning.map(|learning| LearningState::new(learning, &limits)),
         }
@@ -245,6 +248,12 @@ impl Cycle {
         self.committed = true;
     }
 
+    /// Ends a part of the round of wants of all running streams: it waits for the other parts, but
+    /// not longer than the head of the cycle.
+    pub fn commit_part(&mut self) {
+        self.has_part = true;
+    }
+
     /// Ends the round of wants of all running streams for the next cycle.
     pub fn commit_cycle(&mut self, now: MonoTime) {
         self.committed = true;
@@ -268,6 +277,10 @@ impl Cycle {
     /// The next transfer for the device, if one may start at `now`, and its kind of work.
     pub fn poll_transfer(&mut self, now: MonoTime) -> Option<(Transfer, Turn)> {
         self.take_arrived(now);
+        if self.has_part && self.is_asked(now) {
+            self.has_part = false;
+            self.committed = true;
+        }
         if self.in_flight() >= self.limits.model.depth {
             let next = self.further_piece(now)?;
             return Some((self.begin_piece(now, next), Turn::BestEffort));

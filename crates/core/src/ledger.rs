@@ -11,7 +11,7 @@ use core::fmt;
 use core::ops::Range;
 
 use crate::classes::{ClassChangeError, ClassFull, ClassLimits, ClassNumber, Classes};
-use crate::cost::{Cost, Disk, DiskLimits, OutputCost, PlannedCost};
+use crate::cost::{Cost, Disk, DiskLimits, OutputCost, PlannedCost, SourceCost};
 use crate::disk_model::{DiskModel, MilliVisits, TransferredBytes};
 use crate::mutant;
 use crate::overload::Need;
@@ -555,14 +555,18 @@ impl Ledger {
     /// The number of further streams of this cost that would be admitted, if any of the servers
     /// `senders` may send each.
     pub fn room_for(&self, cost: Cost, senders: &[u32]) -> u32 {
-        self.limit_for(cost, senders).0
+        self.limit_for(cost, senders, &[cost.source.delivery_server]).0
     }
 
-    /// Like [`Self::room_for`], with the resource that refuses the next stream.
-    pub fn limit_for(&self, cost: Cost, senders: &[u32]) -> (u32, Resource) {
-        let mut cores: Vec<_> = senders.iter().map(|&server| self.core_of(server)).collect();
-        cores.sort_unstable();
-        cores.dedup();
+    /// Like [`Self::room_for`], if any of the delivery servers `deliveries` may read ahead for
+    /// each, with the resource that refuses the next stream.
+    pub fn limit_for(&self, cost: Cost, senders: &[u32], deliveries: &[u32]) -> (u32, Resource) {
+        let cores = [senders, deliveries].map(|servers| {
+            let mut cores: Vec<_> = servers.iter().map(|&server| self.core_of(server)).collect();
+            cores.sort_unstable();
+            cores.dedup();
+            cores
+        });
         let check = |count: u32| self.check_spread(cost, &cores, count);
         let (mut low, mut high) = (0, self.limits.streams + 1);
         while low + 1 < high {
@@ -573,21 +577,34 @@ impl Ledger {
         (low, check(high).err().unwrap_or(Resource::Streams))
     }
 
-    /// Whether `count` streams of this cost would be admitted, each sent by one of `cores`.
-    fn check_spread(&self, cost: Cost, cores: &[u32], count: u32) -> Result<(), Resource> {
-        let sending = cost.output.cpu;
+    /// Whether `count` streams of this cost would be admitted, each sent by one of the first cores
+    /// and read ahead for by one of the others.
+    fn check_spread(
+        &self,
+        cost: Cost,
+        [senders, deliveries]: &[Vec<u32>; 2],
+        count: u32,
+    ) -> Result<(), Resource> {
+        let (sending, delivering) = (cost.output.cpu, cost.source.delivering);
+        let source = SourceCost { delivering: Nanos(0), ..cost.source };
         let output = OutputCost { cpu: Nanos(0), ..cost.output };
-        self.check(Cost { output, ..cost }.times(count)).map_err(|short| short.resource)?;
-        if sending == Nanos(0) {
-            return Ok(());
-        }
-        let of_core = |&core: &u32| {
+        let reading = Cost { source, output, ..cost };
+        self.check(reading.times(count)).map_err(|short| short.resource)?;
+        let left = |&core: &u32| {
             let reads = core == self.core_of(cost.source.server);
             let reading = if reads { cost.source.cpu.times(count.into()) } else { Nanos(0) };
-            self.free_time(core).saturating_sub(reading).0 / sending.0
+            self.free_time(core).saturating_sub(reading).0
         };
-        let room: u64 = cores.iter().map(of_core).sum();
-        if room >= count.into() { Ok(()) } else { Err(Resource::Cpu) }
+        let fit = |cores: &[u32], each: Nanos| {
+            let room = |core| left(core).checked_div(each.0).unwrap_or(u64::MAX);
+            cores.iter().map(room).fold(0, u64::saturating_add) >= count.into()
+        };
+        // The rest is that of cores which do both.
+        let others = deliveries.iter().filter(|core| !senders.contains(core));
+        let all: u64 = senders.iter().chain(others).map(left).sum();
+        let both = (sending + delivering).times(count.into()).0;
+        let fits = fit(senders, sending) && fit(deliveries, delivering) && both <= all;
+        if fits { Ok(()) } else { Err(Resource::Cpu) }
     }
 
     /// The promises of a disk in `slots`; `None`: the highest sums of all slots.

@@ -130,6 +130,8 @@ mod switch {
         OrderForgotten,
         /// A server that moves keeps its device bound to its old core.
         PortKept,
+        /// What is sent for a stream is answered to the first delivery server, whichever it has.
+        AnswerMisdirected,
         /// The new core of a server is not woken for it.
         ArrivalUnwoken,
         /// A local client that is detached keeps the blocks of its reads.
@@ -148,7 +150,7 @@ mod switch {
 
     impl Mutant {
         /// Those of the engine.
-        pub const ALL: [Self; 33] = [
+        pub const ALL: [Self; 34] = [
             Self::RemainderDropped,
             Self::ClockEarly,
             Self::SweepUnsorted,
@@ -182,6 +184,7 @@ mod switch {
             Self::ClientLeaseKept,
             Self::MomentWantedLate,
             Self::AnswersLeftBehind,
+            Self::AnswerMisdirected,
         ];
 
         /// Those of what is learned about disks, which only worlds tell whose disks differ from

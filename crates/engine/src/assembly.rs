@@ -22,11 +22,12 @@ use crate::counters::{
     BlockCounters, ClassCounters, CoreCounters, DeliveryCounters, DiskCounters, FileCounters,
     LinkCounters, PacketCounters, ServerCounters, StreamCounters,
 };
-use crate::delivery::{DeliveryParts, DeliveryServer, LinkEnd, Links, VolumeLimits, VolumeParts};
+use crate::delivery::{
+    DeliveryParts, DeliveryServer, EMPTY_ROUNDS, LinkEnd, Links, VolumeLimits, VolumeParts,
+};
 use crate::disk::{self, DiskRings, DiskServer, ProbeSetup};
-use crate::egress::Memory;
+use crate::egress::{DeliveryEnd, DeliveryRings, Memory};
 use crate::file::{FileParts, FileServer, FileVolume, PLACES_OF_CLIENT_MAX, REQUESTS_MAX};
-use crate::internal::{FromLink, ToLink};
 use crate::link::{LinkParts, LinkServer, Patience};
 use crate::message::{
     ClassChange, Command, HANDLES_MAX, LocalCommand, LocalReport, PacketClass, Report, WriteAnswer,
@@ -95,8 +96,8 @@ pub struct Placement {
     pub disks: Vec<usize>,
     /// Each volume's block server.
     pub blocks: Vec<usize>,
-    /// The delivery server.
-    pub delivery: usize,
+    /// Each delivery server; at least one.
+    pub deliveries: Vec<usize>,
     /// Each link server.
     pub links: Vec<usize>,
     /// Each packet server.
@@ -117,7 +118,8 @@ impl Placement {
         };
         let disks: Vec<_> = (0..volumes).map(of_disk).collect();
         let blocks = disks.clone();
-        Self { cores, blocks, disks, delivery: 0, links: vec![0], packets: vec![0], file: 0 }
+        let [deliveries, links, packets] = [(); 3].map(|()| vec![0]);
+        Self { cores, blocks, disks, deliveries, links, packets, file: 0 }
     }
 }
 
@@ -137,8 +139,8 @@ pub struct Setup<D, L> {
     pub patience: Patience,
     /// The core of each server.
     pub placement: Placement,
-    /// Woken when there are reports.
-    pub report_waker: Box<dyn Waker>,
+    /// Of each delivery server, woken when it has reports.
+    pub report_wakers: Vec<Box<dyn Waker>>,
 }
 
 /// Local clients.
@@ -175,10 +177,10 @@ pub struct PacketSetup {
 
 /// The control side's end of the engine.
 pub struct Control {
-    /// Starts and stops deliveries.
-    pub commands: Producer<Command>,
-    /// Results of the commands.
-    pub reports: Consumer<Report>,
+    /// Of each delivery server: starts and stops deliveries.
+    pub commands: Vec<Producer<Command>>,
+    /// Of each delivery server: results of the commands.
+    pub reports: Vec<Consumer<Report>>,
     /// Each volume's write path.
     pub write_paths: Vec<Option<WritePath>>,
     /// Local clients, if there may be any.
@@ -200,8 +202,8 @@ pub struct Counters {
     pub disks: Vec<Arc<DiskCounters>>,
     /// Each volume's block server.
     pub blocks: Vec<Arc<BlockCounters>>,
-    /// The delivery server.
-    pub delivery: Arc<DeliveryCounters>,
+    /// Each delivery server.
+    pub deliveries: Vec<Arc<DeliveryCounters>>,
     /// Each link server.
     pub links: Vec<Arc<LinkCounters>>,
     /// Each packet server.
@@ -215,6 +217,11 @@ pub struct Counters {
 }
 
 impl Counters {
+    /// The sum of one counter of all delivery servers.
+    pub fn sum_of_deliveries(&self, counter: impl Fn(&DeliveryCounters) -> &Counter) -> u64 {
+        self.deliveries.iter().map(|server| counter(server).value()).sum()
+    }
+
     /// The sum of one counter of all link servers.
     pub fn sum_of_links(&self, counter: impl Fn(&LinkCounters) -> &Counter) -> u64 {
         self.links.iter().map(|link| counter(link).value()).sum()
@@ -253,21 +260,22 @@ where
     D: DiskPort + Send + 'static,
     L: LinkPort + Send + 'static,
 {
-    let Setup { volumes, links, packets, local, streams, patience, placement, report_waker } =
+    let Setup { volumes, links, packets, local, streams, patience, placement, report_wakers } =
         setup;
+    let delivery_servers = placement.deliveries.len();
+    assert!(delivery_servers > 0, "an engine has a delivery server");
     let streams = streams as usize;
     let places: usize = volumes.iter().map(|volume| volume.keeper.places() as usize).sum();
     // Streams of pinned titles share blocks, so there may be more leases than places.
     let leases = places + streams * RESIDENT_WINDOW as usize;
     let stream_counters: Arc<[StreamCounters]> =
         (0..streams).map(|_| StreamCounters::default()).collect();
-    let delivery_counters = Arc::new(DeliveryCounters::default());
     let mut counters = Counters {
         cores: vec![],
         servers: Arc::default(),
         disks: vec![],
         blocks: vec![],
-        delivery: Arc::clone(&delivery_counters),
+        deliveries: placement.deliveries.iter().map(|_| Arc::default()).collect(),
         links: links.iter().map(|_| Arc::default()).collect(),
         packets: packets.iter().map(|_| Arc::default()).collect(),
         file: Arc::default(),
@@ -285,7 +293,7 @@ where
         ServerName { job, index }
     };
     let mut placed: Vec<(usize, ServerName, Box<dyn Server>)> = vec![];
-    let mut parts = vec![];
+    let mut parts: Vec<Vec<VolumeParts>> = (0..delivery_servers).map(|_| vec![]).collect();
     let mut memories = vec![];
     let mut write_paths = vec![];
     let mut file_volumes = vec![];
@@ -295,35 +303,35 @@ where
             volume.cycle.0.is_multiple_of(SECOND.0) || SECOND.0.is_multiple_of(volume.cycle.0),
             "a cycle divides a second or is a multiple of one"
         );
-        let generated = assemble_volume(volume, leases, clients, &mut counters);
+        let numbers = (leases, delivery_servers);
+        let generated = assemble_volume(volume, numbers, clients, &mut counters);
         placed.push((placement.disks[at], named(Job::Disk, at), generated.disk));
         placed.push((placement.blocks[at], named(Job::Block, at), generated.block));
-        parts.push(generated.part);
+        for (parts, part) in parts.iter_mut().zip(generated.parts) {
+            parts.push(part);
+        }
         memories.push(generated.memory);
         write_paths.push(generated.write_path);
         file_volumes.extend(generated.file_volume);
     }
-    // For each stream: a start, the stop of its grant, a stop of all streams, an interleaved
-    // message, an extension of a growing title, and a deferral with its end.
-    let (commands, delivery_commands) = ring(7 * streams + 1);
-    let (delivery_reports, reports) = ring(4 * streams + 1);
+    let mut to_links: Vec<_> = (0..delivery_servers).map(|_| Links::default()).collect();
     let (classes, class_changes) = ring(counters.classes.len().max(1));
     let mut class_changes = Some(class_changes);
     let mut class_counters = Some(Arc::clone(&counters.classes));
-    let mut datagrams = vec![];
     for (index, (setup, counters)) in packets.into_iter().zip(&counters.packets).enumerate() {
         let PacketSetup { port, rate, tick, classes } = setup;
         assert!(index == 0 || classes.is_empty(), "one packet server schedules all classes");
-        let (end, requests, answers) = link_rings(leases, streams);
-        datagrams.push(end);
+        let (ends, rings) = link_rings(leases, streams, delivery_servers);
+        for (links, end) in to_links.iter_mut().zip(ends) {
+            links.datagrams.push(end);
+        }
         let server = PacketServer::new(PacketParts {
             port,
             rate,
             tick,
             classes,
             memories: memories.clone(),
-            requests,
-            answers,
+            rings,
             // The limits of no classes never change.
             changes: class_changes.take().unwrap_or_else(|| ring(1).1),
             leases,
@@ -334,14 +342,14 @@ where
         placed.push((placement.packets[index], named(Job::Packets, index), Box::new(server)));
     }
     assert_eq!(links.len(), placement.links.len(), "each link server has a core");
-    let mut connections = vec![];
     for (index, (port, counters)) in links.into_iter().zip(&counters.links).enumerate() {
-        let (end, requests, answers) = link_rings(leases, streams);
-        connections.push(end);
+        let (ends, rings) = link_rings(leases, streams, delivery_servers);
+        for (links, end) in to_links.iter_mut().zip(ends) {
+            links.connections.push(end);
+        }
         let parts = LinkParts {
             memories: memories.clone(),
-            requests,
-            answers,
+            rings,
             patience,
             leases,
             counters: Arc::clone(counters),
@@ -350,17 +358,28 @@ where
         let server = Box::new(LinkServer::new(port, parts));
         placed.push((placement.links[index], named(Job::Link, index), server));
     }
-    let delivery = DeliveryServer::new(DeliveryParts {
-        streams,
-        wants: leases,
-        volumes: parts,
-        commands: delivery_commands,
-        reports: delivery_reports,
-        waker: report_waker,
-        links: Links { connections, datagrams },
-        counters: delivery_counters,
-    });
-    placed.push((placement.delivery, named(Job::Delivery, 0), Box::new(delivery)));
+    assert_eq!(report_wakers.len(), delivery_servers, "each delivery server reports");
+    let (mut commands, mut reports) = (vec![], vec![]);
+    let of_deliveries = parts.into_iter().zip(to_links).zip(report_wakers);
+    for (index, ((volumes, links), waker)) in of_deliveries.enumerate() {
+        // For each stream: a start, the stop of its grant, a stop of all streams, an interleaved
+        // message, an extension of a growing title, and a deferral with its end.
+        let (to_server, server_commands) = ring(7 * streams + 1);
+        let (server_reports, from_server) = ring(4 * streams + 1);
+        commands.push(to_server);
+        reports.push(from_server);
+        let server = DeliveryServer::new(DeliveryParts {
+            streams,
+            wants: leases,
+            volumes,
+            commands: server_commands,
+            reports: server_reports,
+            waker,
+            links,
+            counters: Arc::clone(&counters.deliveries[index]),
+        });
+        placed.push((placement.deliveries[index], named(Job::Delivery, index), Box::new(server)));
+    }
     let local = local.map(|local| {
         let (server, end) = assemble_local(local, file_volumes, &counters);
         placed.push((placement.file, named(Job::File, 0), Box::new(server)));
@@ -382,20 +401,27 @@ where
     (cores, Control { commands, reports, write_paths, local, classes, counters })
 }
 
-/// The rings between the delivery server and one link: the delivery server's end, and the link's.
+/// The rings between the delivery servers and one link: the delivery servers' ends, and the link's.
 fn link_rings<O: Send>(
     leases: usize,
     streams: usize,
-) -> (LinkEnd<O>, Consumer<ToLink<O>>, Producer<FromLink>) {
-    let (requests, link_requests) = ring(leases + 4 * streams + 1);
-    let (link_answers, answers) = ring(leases + 4 * streams + 1);
-    (LinkEnd { requests, answers }, link_requests, link_answers)
+    delivery_servers: usize,
+) -> (Vec<LinkEnd<O>>, DeliveryRings<O>) {
+    let pair = || {
+        let (requests, link_requests) = ring(leases + 4 * streams + 1);
+        let (link_answers, answers) = ring(leases + 4 * streams + 1);
+        let of_link = DeliveryEnd { requests: link_requests, answers: link_answers };
+        (LinkEnd { requests, answers }, of_link)
+    };
+    let (ends, of_link) = (0..delivery_servers).map(|_| pair()).unzip();
+    (ends, DeliveryRings::new(of_link))
 }
 
 struct GeneratedSession {
     disk: Box<dyn Server>,
     block: Box<dyn Server>,
-    part: VolumeParts,
+    /// Of each delivery server.
+    parts: Vec<VolumeParts>,
     memory: Memory,
     write_path: Option<WritePath>,
     file_volume: Option<FileVolume>,
@@ -403,7 +429,7 @@ struct GeneratedSession {
 
 fn assemble_volume<D: DiskPort + Send + 'static>(
     volume: VolumeSetup<D>,
-    wants: usize,
+    (wants, delivery_servers): (usize, usize),
     clients: Option<u16>,
     counters: &mut Counters,
 ) -> GeneratedSession {
@@ -415,13 +441,20 @@ fn assemble_volume<D: DiskPort + Send + 'static>(
     counters.blocks.push(Arc::clone(&block_counters));
     let local_places = usize::from(clients.unwrap_or(0)) * PLACES_OF_CLIENT_MAX as usize;
     let all_wants = wants + local_places;
-    // For each want: a read or a promotion, the commit of its round, a drop, and a commit when a
-    // dropped block is read again after all.
-    let (to_disk, disk_requests) = ring(4 * all_wants + 1);
+    // For each want: a read or a promotion, the commit of its round, that of all parts of a cycle's
+    // round, a drop, and a commit when a dropped block is read again after all.
+    let (to_disk, disk_requests) = ring(5 * all_wants + 1);
     let (disk_filled, filled) = ring(places + 1);
-    // For each want: the want, its end and a return. There are at most as many commits as wants.
-    let (to_block, requests) = ring(4 * wants + 1);
-    let (answers, from_block) = ring(wants + 1);
+    let (mut requesters, mut parts) = (vec![], vec![]);
+    for _ in 0..delivery_servers {
+        // For each want: the want, its end and a return. There are at most as many commits as wants
+        // and rounds without one.
+        let (to_block, requests) = ring(4 * wants + EMPTY_ROUNDS + 1);
+        let (answers, from_block) = ring(wants + 1);
+        requesters.push(Requester { requests, answers });
+        let limits = VolumeLimits { cycle: volume.cycle, block };
+        parts.push(VolumeParts { limits, to_block, from_block });
+    }
     let (learning, probe) =
         volume.learning.map(|LearningSetup { rules, probe }| (rules, probe)).unzip();
     let probe = probe.flatten();
@@ -446,7 +479,6 @@ fn assemble_volume<D: DiskPort + Send + 'static>(
     let rings =
         DiskRings { requests: disk_requests, filled: disk_filled, write_path: disk_write_path };
     let disk = DiskServer::new(volume.port, limits, rings, probe, disk_counters);
-    let mut requesters = vec![Requester { requests, answers }];
     let file_volume = clients.map(|_| {
         // For each place: its want, the commit of it, and its return.
         let (to_block, requests) = ring(4 * local_places + 1);
@@ -454,17 +486,13 @@ fn assemble_volume<D: DiskPort + Send + 'static>(
         requesters.push(Requester { requests, answers });
         FileVolume { block, memory: volume.memory.clone(), to_block, from_block }
     });
-    let rings = BlockRings { requesters, disk: to_disk, filled };
+    let rings = BlockRings { requesters, delivery_servers, disk: to_disk, filled };
     let view = volume.memory.view().cloned();
     let block_server = BlockServer::new(volume.keeper, view, all_wants, rings, block_counters);
     GeneratedSession {
         disk: Box::new(disk),
         block: Box::new(block_server),
-        part: VolumeParts {
-            limits: VolumeLimits { cycle: volume.cycle, block },
-            to_block,
-            from_block,
-        },
+        parts,
         memory: volume.memory,
         write_path,
         file_volume,

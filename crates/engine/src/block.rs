@@ -5,10 +5,15 @@
 //! read without waiters is dropped unless the disk has begun it. A block that is known to differ
 //! from the stored bytes is lent to no stream. It decides nothing about time: deadlines pass
 //! through it to the disk.
+//!
+//! With several delivery servers, the reads of a cycle are complete when each of those with running
+//! streams has asked. A want of one may overtake the return of another one, whose place was
+//! promised to it meanwhile: it waits for the place.
 
 mod index;
 mod recency;
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use tactus_core::cycle::{BlockReadEnd, BlockReadError, Job};
@@ -21,7 +26,7 @@ use tactus_ring::spsc::{Consumer, Producer};
 use crate::block::index::{Index, Key};
 use crate::block::recency::Recency;
 use crate::counters::BlockCounters;
-use crate::internal::{BlockRequest, FromBlock, Round, ToBlock, ToDisk};
+use crate::internal::{BlockRequest, FromBlock, Round, RoundEnd, ToBlock, ToDisk};
 use crate::pool::{List, Pool};
 use crate::server::Server;
 
@@ -35,11 +40,25 @@ pub struct BlockServer {
     places: Vec<Slot>,
     waiters: Pool<Waiter>,
     requesters: Vec<Requester>,
+    /// Of each delivery server; they are the first requesters.
+    rounds: Vec<CycleRound>,
+    /// Wants without a place, which is on its way back from another delivery server.
+    without_place: VecDeque<(usize, BlockRequest)>,
     disk: Producer<ToDisk>,
     filled: Consumer<BlockReadEnd>,
     counters: Arc<BlockCounters>,
     /// Reads went to the disk after the last commit.
     uncommitted: bool,
+    /// The disk has a part of the reads of a cycle.
+    has_part: bool,
+}
+
+/// The last round of a delivery server at the beginning of a cycle.
+#[derive(Clone, Copy, Default)]
+struct CycleRound {
+    cycle: u64,
+    /// It has streams that may want something at the beginning of the next cycle.
+    asks_again: bool,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -101,7 +120,9 @@ pub(crate) struct Requester {
 
 /// The rings of a block server.
 pub(crate) struct BlockRings {
+    /// The delivery servers, and then all others.
     pub(crate) requesters: Vec<Requester>,
+    pub(crate) delivery_servers: usize,
     pub(crate) disk: Producer<ToDisk>,
     pub(crate) filled: Consumer<BlockReadEnd>,
 }
@@ -124,14 +145,20 @@ impl BlockServer {
             places: vec![Slot::default(); places as usize],
             waiters: Pool::new(waiters),
             requesters: rings.requesters,
+            rounds: vec![CycleRound::default(); rings.delivery_servers],
+            without_place: VecDeque::with_capacity(places as usize),
             disk: rings.disk,
             filled: rings.filled,
             counters,
             uncommitted: false,
+            has_part: false,
         }
     }
 
     fn handle_want(&mut self, requester: usize, want: BlockRequest) {
+        if let Some(round) = self.rounds.get_mut(requester) {
+            round.asks_again |= !want.best_effort;
+        }
         let waiter = Waiter { requester, token: want.token };
         let key = Key { title: want.title, block: want.block };
         let content = Content { len: want.len, sum: want.sum };
@@ -141,9 +168,14 @@ impl BlockServer {
             if let Some(place) = found {
                 self.supersede(key, place);
             }
+            let Some(block) = self.take_place() else {
+                assert!(self.without_place.len() < self.places.len(), "each is promised a place");
+                self.without_place.push_back((requester, want));
+                return;
+            };
             self.counters.misses.add(1);
             let fill = self.fill_of(waiter, want);
-            self.begin_fill(Some(key), fill);
+            self.begin_fill(Some(key), fill, block);
             return;
         };
         self.counters.hits.add(1);
@@ -182,6 +214,13 @@ impl BlockServer {
 
     /// Has the disk drop a read when its last waiter has gone; an answer on its way stays.
     fn handle_abandon(&mut self, gone: Waiter, key: Key) {
+        let is_it = |(requester, want): &(usize, BlockRequest)| {
+            Waiter { requester: *requester, token: want.token } == gone
+        };
+        if let Some(at) = self.without_place.iter().position(is_it) {
+            self.without_place.remove(at);
+            return self.answer(gone.requester, FromBlock::Dropped { token: gone.token });
+        }
         let Some(place) = self.index.find(key) else { return };
         let State::Filling(fill) = &mut self.places[place as usize].state else { return };
         // The want may have been answered, and the block may be read again for other waiters.
@@ -212,16 +251,40 @@ impl BlockServer {
         Fill { content, job, best_effort: want.best_effort, waiters, wanting: 1 }
     }
 
-    /// Takes a place for the block of `key`, and has the disk fill it. Without a key, the block
-    /// serves only its waiters.
-    fn begin_fill(&mut self, key: Option<Key>, mut fill: Fill) {
-        let BlockRef { place, generation } = match self.keeper.take() {
-            Some(block) => block,
-            None => {
-                self.evict_oldest();
-                self.keeper.take().expect("a place has just become free")
+    /// A place for a block that is to be read. The ledger grants no more blocks than there are
+    /// places: if none is free, at least one is idle. Only a place that one delivery server gives
+    /// back may not be here yet when another one has been promised it: `None`.
+    fn take_place(&mut self) -> Option<BlockRef> {
+        if let Some(block) = self.keeper.take() {
+            return Some(block);
+        }
+        if let Some(place) = self.recency.front() {
+            self.evict_oldest(place);
+            return Some(self.keeper.take().expect("a place has just become free"));
+        }
+        assert!(self.rounds.len() > 1, "the ledger grants no more than the arena has");
+        None
+    }
+
+    /// Serves wants that have waited for places, as far as there are any now.
+    fn serve_without_place(&mut self) {
+        let is_any = !self.without_place.is_empty();
+        for _ in 0..self.without_place.len() {
+            if self.recency.front().is_none() && self.keeper.counts().free == 0 {
+                break;
             }
-        };
+            let (requester, want) = self.without_place.pop_front().expect("it is counted");
+            self.handle_want(requester, want);
+        }
+        if is_any {
+            self.commit(Round::Stream);
+        }
+    }
+
+    /// Has the disk fill a place with the block of `key`. Without a key, the block serves only its
+    /// waiters.
+    fn begin_fill(&mut self, key: Option<Key>, mut fill: Fill, block: BlockRef) {
+        let BlockRef { place, generation } = block;
         if let Some(key) = key {
             self.index.insert(key, place);
         }
@@ -238,10 +301,22 @@ impl BlockServer {
         }
     }
 
-    /// Makes room. The ledger grants no more blocks than there are places: if none is free, at
-    /// least one is idle.
-    fn evict_oldest(&mut self) {
-        let place = self.recency.front().expect("the ledger grants no more than the arena has");
+    /// Ends the round of a delivery server at the beginning of a cycle. The last one completes the
+    /// reads of the cycle, which the disk then sorts as one sweep.
+    fn commit_cycle(&mut self, requester: usize, round: CycleRound) {
+        self.rounds[requester] = round;
+        let has_asked = |other: &CycleRound| other.cycle >= round.cycle || !other.asks_again;
+        if !self.rounds.iter().all(has_asked) {
+            self.has_part |= self.uncommitted;
+            self.commit(Round::Part);
+            return;
+        }
+        self.uncommitted |= std::mem::take(&mut self.has_part);
+        self.commit(Round::Cycle);
+    }
+
+    /// Makes room by the block at `place`, which was used longest ago.
+    fn evict_oldest(&mut self, place: u32) {
         self.recency.remove(place);
         let key = self.places[place as usize].key.take().expect("an idle place has a block");
         self.index.remove(key);
@@ -282,7 +357,8 @@ impl BlockServer {
         }
         if unfilled == BlockReadError::Dropped && fill.wanting > 0 {
             // A new waiter has come meanwhile, perhaps in a round that has ended.
-            self.begin_fill(key, fill);
+            let block = self.keeper.take().expect("its place has just become free");
+            self.begin_fill(key, fill, block);
             self.tell_disk(ToDisk::Commit(Round::Stream));
             return;
         }
@@ -373,7 +449,10 @@ impl Server for BlockServer {
                 match request {
                     ToBlock::Want(want) => self.handle_want(requester, want),
                     ToBlock::Return(lease) => self.handle_return(lease),
-                    ToBlock::Commit(round) => self.commit(round),
+                    ToBlock::Commit(RoundEnd::Stream) => self.commit(Round::Stream),
+                    ToBlock::Commit(RoundEnd::Cycle { cycle, asks_again }) => {
+                        self.commit_cycle(requester, CycleRound { cycle, asks_again });
+                    }
                     ToBlock::Abandon { token, title, block } => {
                         self.handle_abandon(Waiter { requester, token }, Key { title, block });
                     }
@@ -381,6 +460,7 @@ impl Server for BlockServer {
             }
         }
         if any {
+            self.serve_without_place();
             let counts = self.keeper.counts();
             self.counters.resident.set(u64::from(counts.ready + counts.lent));
             self.counters.leased.set(u64::from(counts.lent));

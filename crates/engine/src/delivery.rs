@@ -1,5 +1,5 @@
 //! The delivery server: the stream table. It decides which blocks each running stream needs next,
-//! and when.
+//! and when. Of several delivery servers each has the rows of its own streams.
 //!
 //! Promise: at the start of each disk cycle it wants every block that is due in the next cycle. It
 //! feeds the link in order. When a stream ends, everything that it held is returned before the
@@ -27,8 +27,8 @@ use tactus_ring::spsc::{Consumer, Producer};
 use crate::counters::DeliveryCounters;
 use crate::delivery::entry::{Entry, Phase, WantedBlock};
 use crate::internal::{
-    BlockRequest, FromBlock, FromLink, LinkMessage, Open, OpenBlocks, OpenContent, Round, ToBlock,
-    ToLink,
+    BlockRequest, FromBlock, FromLink, LinkMessage, Open, OpenBlocks, OpenContent, RoundEnd,
+    ToBlock, ToLink,
 };
 use crate::message::{
     Command, Connection, Content, Datagrams, Delivery, INTERLEAVED_MAX, Origin, Outcome, Output,
@@ -63,6 +63,7 @@ pub struct DeliveryServer {
 }
 
 /// The servers that send, by output.
+#[derive(Default)]
 pub(crate) struct Links {
     /// Each link server.
     pub(crate) connections: Vec<LinkEnd<Connection>>,
@@ -84,6 +85,8 @@ struct Volume {
     from_block: Consumer<FromBlock>,
     /// Wants went out after the last commit.
     uncommitted: bool,
+    /// The block server waits for this server's commit at the beginning of the next cycle.
+    is_awaited: bool,
 }
 
 /// One volume's side of a delivery server.
@@ -114,6 +117,7 @@ impl DeliveryServer {
             to_block: volume.to_block,
             from_block: volume.from_block,
             uncommitted: false,
+            is_awaited: false,
         });
         Self {
             entries: (0..parts.streams).map(|_| Entry::free()).collect(),
@@ -174,7 +178,7 @@ impl DeliveryServer {
     fn ask_alone(&mut self, now: MonoTime, index: u32) {
         self.ask(now, index);
         let volume = usize::from(self.entries[index as usize].origin.volume.0);
-        self.commit(volume, Round::Stream);
+        self.commit(volume);
     }
 
     /// Extends a growing title.
@@ -261,14 +265,28 @@ impl DeliveryServer {
             let pushed = volume.to_block.push(ToBlock::Want(want));
             assert!(pushed.is_ok(), "the ring holds every want that the ledger grants");
             volume.uncommitted = true;
+            volume.is_awaited |= entry.rate.is_some();
         }
     }
 
-    fn commit(&mut self, volume: usize, round: Round) {
+    /// Ends a round of wants of one stream.
+    fn commit(&mut self, volume: usize) {
         let volume = &mut self.volumes[volume];
         if std::mem::take(&mut volume.uncommitted) {
-            let pushed = volume.to_block.push(ToBlock::Commit(round));
-            assert!(pushed.is_ok(), "there are no more commits than wants");
+            volume.end_round(RoundEnd::Stream);
+        }
+    }
+
+    /// Ends the round of all running streams at the beginning of a cycle. The block server waits
+    /// for it, if the last round said so or one of the streams has begun since.
+    fn commit_cycle(&mut self, volume: usize, asks_again: bool) {
+        let volume = &mut self.volumes[volume];
+        let has_wants = std::mem::take(&mut volume.uncommitted);
+        volume.is_awaited |= asks_again;
+        let waiting = volume.to_block.capacity() - volume.to_block.free();
+        if has_wants || volume.is_awaited && waiting < EMPTY_ROUNDS {
+            volume.is_awaited = asks_again;
+            volume.end_round(RoundEnd::Cycle { cycle: volume.cycle, asks_again });
         }
     }
 
@@ -282,14 +300,16 @@ impl DeliveryServer {
             }
             self.volumes[at].cycle = cycle;
             any = true;
+            let mut asks_again = false;
             for place in 0..self.active.len() {
                 let index = self.active[place];
                 let entry = &self.entries[index as usize];
                 if usize::from(entry.origin.volume.0) == at && entry.rate.is_some() {
+                    asks_again |= entry.is_reading();
                     self.ask(now, index);
                 }
             }
-            self.commit(at, Round::Cycle);
+            self.commit_cycle(at, asks_again);
         }
         any
     }
@@ -443,7 +463,7 @@ impl DeliveryServer {
                 self.give_back(volume, lease);
                 if refill {
                     self.ask(now, stream.index);
-                    self.commit(volume, Round::Stream);
+                    self.commit(volume);
                 }
                 self.retire_if_done(stream.index);
             }
@@ -602,6 +622,13 @@ impl DeliveryServer {
     }
 }
 
+impl Volume {
+    fn end_round(&mut self, round: RoundEnd) {
+        let pushed = self.to_block.push(ToBlock::Commit(round));
+        assert!(pushed.is_ok(), "there are no more commits than wants and empty rounds");
+    }
+}
+
 impl Links {
     /// Opens a stream at the server that sends it.
     fn open(&mut self, stream: StreamId, content: OpenContent, output: Output) {
@@ -642,6 +669,11 @@ impl<O: Send> LinkEnd<O> {
         assert!(pushed.is_ok(), "the ring holds every lease and four messages for every stream");
     }
 }
+
+/// Rounds without a want end with a message only while fewer messages than this wait in the ring.
+/// It has room for them beside all wants. Without the message, the disk waits for the head of its
+/// cycle.
+pub(crate) const EMPTY_ROUNDS: usize = 16;
 
 fn want_of(
     entry: &Entry,

@@ -101,6 +101,7 @@ impl<P: DiskPort> DiskServer<P> {
                     self.answer(dropped);
                 }
                 ToDisk::Commit(Round::Stream) => self.cycle.commit(),
+                ToDisk::Commit(Round::Part) => self.cycle.commit_part(),
                 ToDisk::Commit(Round::Cycle) => self.cycle.commit_cycle(now),
             }
         }

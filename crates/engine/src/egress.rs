@@ -5,12 +5,14 @@
 //! module does not depend on the output.
 
 mod moved;
+mod rings;
 mod window;
 
 use tactus_core::units::Bytes;
 use tactus_ring::arena::{Lease, View};
 
 pub(crate) use moved::StreamSet;
+pub(crate) use rings::{DeliveryEnd, DeliveryRings};
 pub(crate) use window::{Second, Window};
 
 /// The memory of a volume's blocks, as long as they are leased.

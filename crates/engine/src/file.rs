@@ -28,7 +28,7 @@ use crate::counters::FileCounters;
 use crate::egress::Memory;
 use crate::file::attention::{APPROACH, Attention};
 use crate::file::client::{ClientLease, EBADF, Entry, Pending, Progress};
-use crate::internal::{BlockRequest, FromBlock, Round, ToBlock};
+use crate::internal::{BlockRequest, FromBlock, RoundEnd, ToBlock};
 use crate::message::local::Handle;
 use crate::message::{ClientId, LocalClient, LocalCommand, LocalReport, Origin, VolumeId};
 use crate::server::Server;
@@ -503,7 +503,7 @@ impl FileServer {
     fn commit(&mut self) {
         for volume in &mut self.volumes {
             if std::mem::take(&mut volume.uncommitted) {
-                let pushed = volume.parts.to_block.push(ToBlock::Commit(Round::Stream));
+                let pushed = volume.parts.to_block.push(ToBlock::Commit(RoundEnd::Stream));
                 assert!(pushed.is_ok(), "there are no more commits than wants");
             }
         }

@@ -19,16 +19,33 @@ pub(crate) enum ToBlock {
     /// Returns a block.
     Return(Lease),
     /// Ends a round of wants: the reads may be sorted.
-    Commit(Round),
+    Commit(RoundEnd),
     /// The stream of this want has ended. The want is still answered.
     Abandon { token: u32, title: TitleId, block: u64 },
 }
 
-/// The origin of a round of wants.
+/// The end of a round of wants of one server.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RoundEnd {
+    /// Of one stream, at any time.
+    Stream,
+    /// Of all running streams of a delivery server, at the beginning of a cycle. A server with such
+    /// streams ends a round in each cycle, also without a want.
+    Cycle {
+        /// The number of the cycle.
+        cycle: u64,
+        /// The server has streams that may want something at the beginning of the next cycle.
+        asks_again: bool,
+    },
+}
+
+/// The origin of the reads that a disk may sort now.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Round {
     /// One stream, at any time.
     Stream,
+    /// Running streams, at the beginning of a cycle. Those of other delivery servers follow.
+    Part,
     /// All running streams, at the beginning of a cycle.
     Cycle,
 }
@@ -168,4 +185,16 @@ pub(crate) enum FromLink {
         sent: Bytes,
         workspace: Option<Workspace>,
     },
+}
+
+impl FromLink {
+    /// Its stream, whose delivery server gets it.
+    pub(crate) fn stream(&self) -> StreamId {
+        match self {
+            Self::Clock { stream, .. }
+            | Self::Returned { stream, .. }
+            | Self::Interleaved { stream, .. }
+            | Self::Closed { stream, .. } => *stream,
+        }
+    }
 }

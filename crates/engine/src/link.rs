@@ -22,10 +22,9 @@ use tactus_core::mutant;
 use tactus_core::ports::LinkPort;
 use tactus_core::stagger::{SLOT, Slot, Tick};
 use tactus_core::units::{BitRate, Bytes, KIB, MonoTime, Nanos, SECOND};
-use tactus_ring::spsc::{Consumer, Producer};
 
 use crate::counters::{LinkCounters, StreamCounters};
-use crate::egress::{BlockPart, Memory, StreamSet};
+use crate::egress::{BlockPart, DeliveryRings, Memory, StreamSet};
 use crate::internal::{FromLink, LinkMessage, Open, OpenBlocks, OpenContent, ToLink};
 use crate::link::best_effort::BestEffort;
 use crate::link::connection::Connection;
@@ -62,8 +61,7 @@ impl Default for Patience {
 pub struct LinkServer<P> {
     port: P,
     memories: Vec<Memory>,
-    requests: Consumer<ToLink<message::Connection>>,
-    answers: Producer<FromLink>,
+    rings: DeliveryRings<message::Connection>,
     deliveries: Vec<Delivery>,
     fed: Pool<BlockPart>,
     schedule: Schedule,
@@ -71,7 +69,7 @@ pub struct LinkServer<P> {
     moved: StreamSet,
     /// Streams with a part of their start burst in memory, before their first visit.
     bursts: StreamSet,
-    /// Room in the ring of answers that the messages of moved clocks leave free for all others.
+    /// Room in each ring of answers that the messages of moved clocks leave free for all others.
     reserved: usize,
     /// Buffer for packets whose bytes lie in the page cache.
     stage: Vec<u8>,
@@ -86,8 +84,7 @@ pub struct LinkServer<P> {
 pub(crate) struct LinkParts {
     /// The memory of each volume's blocks.
     pub(crate) memories: Vec<Memory>,
-    pub(crate) requests: Consumer<ToLink<message::Connection>>,
-    pub(crate) answers: Producer<FromLink>,
+    pub(crate) rings: DeliveryRings<message::Connection>,
     pub(crate) patience: Patience,
     /// Limit of leases held at once.
     pub(crate) leases: usize,
@@ -101,8 +98,7 @@ impl<P: LinkPort> LinkServer<P> {
         Self {
             port,
             memories: parts.memories,
-            requests: parts.requests,
-            answers: parts.answers,
+            rings: parts.rings,
             deliveries: (0..streams).map(|_| Delivery::free()).collect(),
             fed: Pool::new(parts.leases),
             schedule: Schedule::new(streams),
@@ -413,10 +409,10 @@ impl<P: LinkPort> LinkServer<P> {
         }
     }
 
-    /// Sends moved clocks to the delivery server, as far as the ring has room beside the reserved
-    /// part.
+    /// Sends moved clocks to the delivery servers, as far as the rings have room beside the
+    /// reserved part.
     fn tell_moved(&mut self) {
-        while self.answers.free() > self.reserved
+        while self.rings.have_room_beside(self.reserved)
             && let Some(index) = self.moved.take()
         {
             let delivery = &self.deliveries[index as usize];
@@ -493,7 +489,7 @@ impl<P: LinkPort> LinkServer<P> {
             }
             let fed = self.fed.pop_front(&mut queue.blocks).expect("the front is there");
             let stream = stream.expect("an open stream sends");
-            give(&mut self.answers, FromLink::Returned { stream, lease: fed.lease });
+            self.rings.answer(FromLink::Returned { stream, lease: fed.lease });
         }
         assert!(left == 0, "only what was fed is sent");
     }
@@ -504,7 +500,7 @@ impl<P: LinkPort> LinkServer<P> {
         let stream = delivery.stream.expect("a stream is closed once");
         while let Some(fed) = self.fed.pop_front(&mut delivery.queue.blocks) {
             let back = FromLink::Returned { stream, lease: fed.lease };
-            mutant!(LeaseLost, (), give(&mut self.answers, back));
+            mutant!(LeaseLost, (), self.rings.answer(back));
         }
         delivery.framing.keep();
         if delivery.is_paced() {
@@ -525,7 +521,7 @@ impl<P: LinkPort> LinkServer<P> {
 
     fn take_requests(&mut self, now: MonoTime) -> bool {
         let mut any = false;
-        while let Some(request) = self.requests.pop() {
+        while let Some(request) = self.rings.pop() {
             any = true;
             match request {
                 ToLink::Open(open) => self.open(now, open),
@@ -569,13 +565,8 @@ impl<P: LinkPort> LinkServer<P> {
     }
 
     fn answer(&mut self, answer: FromLink) {
-        give(&mut self.answers, answer);
+        self.rings.answer(answer);
     }
-}
-
-fn give(answers: &mut Producer<FromLink>, answer: FromLink) {
-    let pushed = answers.push(answer);
-    assert!(pushed.is_ok(), "the ring holds an answer for every lease and stream");
 }
 
 /// The result of a send.

@@ -37,10 +37,16 @@ pub struct LinkId(pub u16);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Hash)]
 pub struct PacketServerId(pub u16);
 
-/// One running delivery: a slot of the stream table, and its generation.
+/// A delivery server, by its number.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Hash)]
+pub struct DeliveryServerId(pub u16);
+
+/// One running delivery: its delivery server, a slot of the stream table, and its generation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub struct StreamId {
-    /// The slot in the table.
+    /// The delivery server that reads ahead for it. The next stream of the slot may have another.
+    pub server: DeliveryServerId,
+    /// The slot in the table, which all delivery servers share.
     pub index: u32,
     /// Counts the streams of the slot.
     pub generation: u32,
@@ -164,6 +170,20 @@ pub enum Command {
         /// The title does not grow any more.
         is_whole: bool,
     },
+}
+
+impl Command {
+    /// Its stream, whose delivery server gets it.
+    pub fn stream(&self) -> StreamId {
+        match self {
+            Self::Start(Start { stream, .. })
+            | Self::Pin(Pin { stream, .. })
+            | Self::Stop(stream)
+            | Self::Interleave { stream, .. }
+            | Self::Defer { stream, .. }
+            | Self::Extend { stream, .. } => *stream,
+        }
+    }
 }
 
 /// Limit of the bytes of an interleaved message: longer than any answer, and a short delay of the

@@ -10,7 +10,7 @@ pub enum Job {
     Disk,
     /// Manages one volume's arena.
     Block,
-    /// Manages the delivery table.
+    /// Manages the rows of its streams in the delivery table.
     Delivery,
     /// Sends to connections.
     Link,
@@ -25,8 +25,8 @@ pub enum Job {
 pub struct ServerName {
     /// Its job.
     pub job: Job,
-    /// For disk and block the volume, in the order of the configuration; for link and packets the
-    /// server.
+    /// For disk and block the volume, in the order of the configuration; for delivery, link and
+    /// packets the server.
     pub index: u16,
 }
 
@@ -35,8 +35,9 @@ impl fmt::Display for ServerName {
         let job = match self.job {
             Job::Disk => "disk",
             Job::Block => "block",
-            Job::Delivery => return f.write_str("delivery"),
             // A single one is the usual case.
+            Job::Delivery if self.index == 0 => return f.write_str("delivery"),
+            Job::Delivery => "delivery",
             Job::Link if self.index == 0 => return f.write_str("link"),
             Job::Link => "link",
             Job::Packets if self.index == 0 => return f.write_str("packets"),
@@ -64,16 +65,15 @@ impl FromStr for ServerName {
             "file" => Job::File,
             _ => return Err(unknown(text)),
         };
-        let has_several = matches!(job, Job::Disk | Job::Block | Job::Link | Job::Packets);
-        let index = index.filter(|&index| index == 0 || has_several);
+        let index = index.filter(|&index| index == 0 || job != Job::File);
         index.map(|index| Self { job, index }).ok_or_else(|| unknown(text))
     }
 }
 
 fn unknown(text: &str) -> String {
     format!(
-        "`{text}` is not a server; write disk.0, block.0, delivery, link, link.1, packets, \
-         packets.1 or file"
+        "`{text}` is not a server; write disk.0, block.0, delivery, delivery.1, link, link.1, \
+         packets, packets.1 or file"
     )
 }
 
@@ -83,13 +83,12 @@ mod tests {
 
     #[test]
     fn names_round_trip() {
-        let jobs = [Job::Disk, Job::Block, Job::Link, Job::Packets].into_iter();
+        let jobs = [Job::Disk, Job::Block, Job::Delivery, Job::Link, Job::Packets].into_iter();
         let several = jobs.flat_map(|job| (0..3).map(move |index| ServerName { job, index }));
-        let jobs = [Job::Delivery, Job::File].into_iter();
-        for name in several.chain(jobs.map(|job| ServerName { job, index: 0 })) {
+        for name in several.chain([ServerName { job: Job::File, index: 0 }]) {
             assert_eq!(name.to_string().parse(), Ok(name));
         }
-        assert!("delivery.1".parse::<ServerName>().is_err());
+        assert!("file.1".parse::<ServerName>().is_err());
         assert_eq!("disk".parse(), Ok(ServerName { job: Job::Disk, index: 0 }));
         assert!("disk.x".parse::<ServerName>().is_err());
         assert!("dusk".parse::<ServerName>().is_err());

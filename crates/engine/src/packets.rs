@@ -23,10 +23,10 @@ use tactus_core::mutant;
 use tactus_core::pacer::{Class, Limits, Pacer, Packet, STALL_MAX};
 use tactus_core::ports::{PacketPort, SocketHandle};
 use tactus_core::units::{BitRate, Bytes, MonoTime, Nanos, SECOND};
-use tactus_ring::spsc::{Consumer, Producer};
+use tactus_ring::spsc::Consumer;
 
 use crate::counters::{ClassCounters, PacketCounters, StreamCounters};
-use crate::egress::{BlockPart, Memory, Second, StreamSet};
+use crate::egress::{BlockPart, DeliveryRings, Memory, Second, StreamSet};
 use crate::internal::{FromLink, LinkMessage, Open, OpenBlocks, OpenContent, ToLink};
 use crate::message::{ClassChange, Datagrams, Outcome, PacketClass, Rate, StreamId};
 use crate::packets::batch::{Batch, DueMessage};
@@ -48,8 +48,7 @@ pub(crate) struct PacketServer {
     /// Number of streams.
     open: usize,
     memories: Vec<Memory>,
-    requests: Consumer<ToLink<Datagrams>>,
-    answers: Producer<FromLink>,
+    rings: DeliveryRings<Datagrams>,
     changes: Consumer<ClassChange>,
     entries: Vec<Option<Entry>>,
     /// Generated streams, by the same slots.
@@ -76,7 +75,7 @@ pub(crate) struct PacketServer {
     batch: Batch,
     full: FullUdpOutputs,
     moved: StreamSet,
-    /// Room in the ring of answers that the messages of moved clocks leave free for all others.
+    /// Room in each ring of answers that the messages of moved clocks leave free for all others.
     reserved: usize,
     counters: Arc<PacketCounters>,
     streams: Arc<[StreamCounters]>,
@@ -100,8 +99,7 @@ pub(crate) struct PacketParts {
     pub(crate) tick: Nanos,
     pub(crate) classes: Vec<PacketClass>,
     pub(crate) memories: Vec<Memory>,
-    pub(crate) requests: Consumer<ToLink<Datagrams>>,
-    pub(crate) answers: Producer<FromLink>,
+    pub(crate) rings: DeliveryRings<Datagrams>,
     /// Changes of the limits of classes.
     pub(crate) changes: Consumer<ClassChange>,
     /// Limit of leases held at once.
@@ -126,8 +124,7 @@ impl PacketServer {
             wanted: None,
             open: 0,
             memories: parts.memories,
-            requests: parts.requests,
-            answers: parts.answers,
+            rings: parts.rings,
             changes: parts.changes,
             entries: (0..streams).map(|_| None).collect(),
             generated: (0..streams).map(|_| None).collect(),
@@ -163,7 +160,7 @@ impl PacketServer {
 
     fn take_requests(&mut self, now: MonoTime) -> bool {
         let mut any = false;
-        while let Some(request) = self.requests.pop() {
+        while let Some(request) = self.rings.pop() {
             any = true;
             match request {
                 ToLink::Open(open) => self.open(now, open),
@@ -491,7 +488,7 @@ impl PacketServer {
                 break;
             }
             let fed = self.fed.pop_front(&mut entry.fed).expect("the front is there");
-            give(&mut self.answers, FromLink::Returned { stream: entry.stream, lease: fed.lease });
+            self.rings.answer(FromLink::Returned { stream: entry.stream, lease: fed.lease });
         }
         assert!(left == 0, "only what was fed is sent");
     }
@@ -563,10 +560,10 @@ impl PacketServer {
         self.streams[index as usize].count_stall(pause);
     }
 
-    /// Sends moved clocks to the delivery server, as far as the ring has room beside the reserved
-    /// part.
+    /// Sends moved clocks to the delivery servers, as far as the rings have room beside the
+    /// reserved part.
     fn tell_moved(&mut self) {
-        while self.answers.free() > self.reserved
+        while self.rings.have_room_beside(self.reserved)
             && let Some(index) = self.moved.take()
         {
             if let Some(entry) = &self.entries[index as usize] {
@@ -597,17 +594,12 @@ impl PacketServer {
     }
 
     fn answer(&mut self, answer: FromLink) {
-        give(&mut self.answers, answer);
+        self.rings.answer(answer);
     }
 }
 
 fn entry_of(entries: &mut [Option<Entry>], index: u32) -> &mut Entry {
     entries[index as usize].as_mut().expect("who is sent for is open")
-}
-
-fn give(answers: &mut Producer<FromLink>, answer: FromLink) {
-    let pushed = answers.push(answer);
-    assert!(pushed.is_ok(), "the ring holds an answer for every lease and stream");
 }
 
 impl Server for PacketServer {

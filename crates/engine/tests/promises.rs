@@ -9,6 +9,9 @@ mod block_lists;
 mod chunked;
 #[path = "promises/classes.rs"]
 mod classes;
+
+#[path = "promises/delivery_servers.rs"]
+mod delivery_servers;
 #[path = "promises/frames.rs"]
 mod frames;
 #[path = "promises/generated.rs"]
@@ -235,7 +238,7 @@ fn a_block_that_was_given_up_is_read_for_whoever_comes_next() {
         let gone = fixture.start(2, RATE);
         fixture.pass(CYCLE);
         // The read is dropped, and wanted again before that is known.
-        fixture.control.commands.push(Command::Stop(gone)).expect("room for a command");
+        fixture.push(Command::Stop(gone));
         let next = fixture.start(2, RATE);
         fixture.disk().holds = false;
         fixture.pass(SECOND.times(11));
@@ -449,7 +452,7 @@ fn a_file_that_has_lost_its_bytes_ends_its_own_streams_and_every_lease_comes_bac
         assert_eq!(fixture.received(stream), content(2, 0, sent.0));
         assert!(retired(&fixture, stream));
     }
-    assert_eq!(fixture.control.counters.delivery.disk_failed.value(), 2);
+    assert_eq!(fixture.control.counters.deliveries[0].disk_failed.value(), 2);
     fixture.pass(SECOND.times(10));
     assert_eq!(finished(&fixture, healthy), Some((Outcome::Complete, TITLE)));
     assert!(retired(&fixture, healthy));
@@ -547,7 +550,7 @@ fn a_stream_of_a_growing_title_waits_at_its_end_and_is_never_late() {
             assert!(retired(&fixture, stream));
             let counters = &fixture.control.counters;
             assert_eq!(counters.links[0].underruns.value(), 0);
-            assert_eq!(counters.delivery.too_slow.value(), 0);
+            assert_eq!(counters.deliveries[0].too_slow.value(), 0);
             assert_eq!(counters.disks[0].cycles_missed.value(), 0);
         }
     }

@@ -18,7 +18,7 @@ use tactus_core::overload::{Measures, Overload, Promise};
 use tactus_core::stagger::Tick;
 use tactus_core::timed::{TimedReads, TimedReserve};
 use tactus_core::units::{BitRate, Bytes, MIB, MonoTime, Nanos, SECOND};
-use tactus_engine::message::StreamId;
+use tactus_engine::message::{DeliveryServerId, StreamId};
 
 use crate::verdict::{Invariant, require};
 
@@ -27,6 +27,8 @@ pub(crate) struct Broker {
     ledger: Ledger,
     free: Vec<u32>,
     generations: Vec<u32>,
+    /// Delivery servers, between which all streams are divided.
+    delivery_servers: usize,
     /// The promises over time, by slot.
     planned: Vec<Option<PlannedGrant>>,
     sums: Sums,
@@ -146,7 +148,11 @@ impl Grant {
 }
 
 impl Broker {
-    pub(crate) fn new(disks: Vec<DiskLimits>, streams: u32, learns: bool) -> Self {
+    pub(crate) fn new(
+        disks: Vec<DiskLimits>,
+        (streams, delivery_servers): (u32, usize),
+        learns: bool,
+    ) -> Self {
         let count = disks.len();
         // Link and processor have ample room: here the disks and the memory are the limits.
         let link = BitRate(1 << 50);
@@ -161,6 +167,7 @@ impl Broker {
             }),
             free: (0..streams).rev().collect(),
             generations: vec![0; streams as usize],
+            delivery_servers,
             planned: (0..streams).map(|_| None).collect(),
             learns,
             sums: Sums {
@@ -335,7 +342,11 @@ impl Broker {
     pub(crate) fn begin(&mut self, grant: &Grant) -> StreamId {
         let generation = &mut self.generations[grant.slot as usize];
         *generation += 1;
-        StreamId { index: grant.slot, generation: *generation }
+        // Beside each link and packet server, which follow another rule, and another one than that
+        // of the slot's stream before.
+        let number = (grant.slot / 2).wrapping_add(*generation) as usize;
+        let server = DeliveryServerId((number % self.delivery_servers) as u16);
+        StreamId { server, index: grant.slot, generation: *generation }
     }
 
     /// Returns the resources of a grant; its slot may still be in use.

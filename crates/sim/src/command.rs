@@ -48,9 +48,9 @@ struct Arguments {
     /// Measure how fast a hundred streams run for an hour.
     #[arg(long)]
     bench: bool,
-    /// A machine of 64 cores, 8 disks and 4 link servers, all of which move at random, and 20,000
-    /// streams, for `--duration` seconds, 600 by default: how long it takes, and the first byte
-    /// that is late.
+    /// A machine of 64 cores, 8 disks, 4 delivery and 4 link servers, all of which move at random,
+    /// and 20,000 streams, for `--duration` seconds, 600 by default: how long it takes, and the
+    /// first byte that is late.
     #[arg(long)]
     large: bool,
     /// Streams of `--large`.
@@ -166,10 +166,12 @@ fn large(arguments: &Arguments) -> ExitCode {
     };
     let tally = outcome.tally;
     println!(
-        "{} cores, {} disks and {} link servers for {} s: {} streams at most, {} moves, {} sends, \
-         {} GB, {} MB of uploads, {} titles to their end, {} refused, {} underruns, no late byte",
+        "{} cores, {} disks, {} delivery and {} link servers for {} s: {} streams at most, {} \
+         moves, {} sends, {} GB, {} MB of uploads, {} titles to their end, {} refused, {} \
+         underruns, no late byte",
         machine.cores,
         machine.volumes,
+        machine.deliveries,
         machine.links,
         machine.seconds,
         tally.streams_max,

@@ -24,6 +24,8 @@ pub struct LargeMachine {
     pub seed: u64,
     /// Real-time cores.
     pub cores: usize,
+    /// Delivery servers.
+    pub deliveries: usize,
     /// Link servers, and packet servers if there are datagrams.
     pub links: usize,
     /// NVMe disks.
@@ -47,6 +49,7 @@ impl Default for LargeMachine {
         Self {
             seed: 1,
             cores: 64,
+            deliveries: 4,
             links: 4,
             volumes: 8,
             streams: 20_000,
@@ -87,6 +90,7 @@ impl LargeMachine {
             seed: self.seed,
             duration,
             cores: self.cores,
+            deliveries: self.deliveries,
             links: self.links,
             packet_servers: if self.datagrams > 0 { self.links } else { 0 },
             scattered: true,

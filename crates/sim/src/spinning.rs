@@ -31,6 +31,8 @@ pub struct Spinning {
     pub arrive_within: u64,
     /// Length of the run in seconds.
     pub seconds: u64,
+    /// Delivery servers, each on a core of its own.
+    pub deliveries: usize,
 }
 
 impl Default for Spinning {
@@ -43,6 +45,7 @@ impl Default for Spinning {
             zappers: 0,
             arrive_within: 40,
             seconds: 70,
+            deliveries: 1,
         }
     }
 }
@@ -65,6 +68,7 @@ impl Spinning {
             ahead: 0,
             server: 0,
             read_per_mib: Nanos(1),
+            deliver_block: Nanos(1),
             per_write: Nanos(1),
             write_path: None,
         };
@@ -101,6 +105,8 @@ impl Spinning {
             seed: self.seed,
             is_crowded: true,
             duration,
+            cores: self.deliveries,
+            deliveries: self.deliveries,
             volumes: vec![VolumeSpec {
                 kind: DiskKind::Spinning,
                 cycle: self.choice().cycle,

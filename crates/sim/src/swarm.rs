@@ -59,6 +59,8 @@ pub(crate) struct Swarm {
     pub(crate) begin: MonoTime,
     pub(crate) duration: Nanos,
     pub(crate) cores: usize,
+    /// Delivery servers, between which all streams are divided.
+    pub(crate) deliveries: usize,
     /// Link servers, between which the deliveries of connections are divided.
     pub(crate) links: usize,
     /// None in worlds without datagrams.
@@ -234,6 +236,8 @@ const EVERY_BYTE_RATE: u64 = 8 * 25_000_000;
 const PLANS: u64 = 257;
 /// The time from one turn of a core to the next, in worlds with programs.
 pub(crate) const TURN: Nanos = Nanos::from_micros(5);
+/// The label of delivery servers.
+const DELIVERIES: u64 = 258;
 const FLASH_CYCLES: [u64; 6] = [50, 100, 125, 250, 500, 1000];
 const ARM_CYCLES: [u64; 3] = [1000, 2000, 4000];
 
@@ -250,6 +254,7 @@ impl Swarm {
             begin: MonoTime(SECOND.0),
             duration,
             cores: 1,
+            deliveries: 1,
             links: 1,
             packet_servers: 0,
             scattered: false,
@@ -372,6 +377,7 @@ impl Swarm {
             begin,
             duration,
             cores,
+            deliveries: draw_deliveries(&mut all.fork(DELIVERIES), cores),
             links,
             packet_servers: match (udp_outputs.is_empty(), ceiling) {
                 (true, _) => 0,
@@ -438,6 +444,13 @@ fn draw_links(dice: &mut Dice, cores: usize) -> (usize, usize) {
         (false, 1) => (1, 1),
         (false, _) => (cores, if dice.chance(500) { cores } else { 1 }),
     }
+}
+
+/// The delivery servers of a world. Half of those with several cores have several, and a few of the
+/// others, where one core polls all of them.
+fn draw_deliveries(dice: &mut Dice, cores: usize) -> usize {
+    let has_several = dice.chance(if cores > 1 { 500 } else { 100 });
+    if has_several { dice.pick(&[2, 3, cores.max(2)]) } else { 1 }
 }
 
 impl VolumeSpec {
@@ -815,6 +828,7 @@ pub(crate) struct Summary {
     fidelity: Fidelity,
     duration: Nanos,
     cores: usize,
+    deliveries: usize,
     links: usize,
     packet_servers: usize,
     scattered: bool,
@@ -838,6 +852,7 @@ impl Swarm {
             fidelity: self.fidelity,
             duration: self.duration,
             cores: self.cores,
+            deliveries: self.deliveries,
             links: self.links,
             packet_servers: self.packet_servers,
             scattered: self.scattered,

@@ -30,7 +30,7 @@ use tactus_engine::disk::ProbeSetup;
 use tactus_engine::egress::Memory;
 use tactus_engine::file::PLACES_OF_CLIENT;
 use tactus_engine::link::Patience;
-use tactus_engine::message::PacketClass;
+use tactus_engine::message::{DeliveryServerId, PacketClass};
 use tactus_ring::arena::{ArenaOwner, HeapRegion, arena, elsewhere};
 
 use crate::broker::Broker;
@@ -87,8 +87,8 @@ pub(crate) struct World {
     pinned: Vec<PinnedTitle>,
     /// For each title, when one of its streams was last reported as finished.
     last_finished: Vec<MonoTime>,
-    /// Volumes of the deliveries that the engine has not received yet.
-    starting: Vec<usize>,
+    /// Volumes of the deliveries that their delivery servers have not received yet.
+    starting: Vec<(usize, DeliveryServerId)>,
     events: BinaryHeap<Due>,
     events_pushed: u64,
     now: MonoTime,
@@ -335,6 +335,7 @@ impl World {
                 ahead: spec.memory.ahead(),
                 server: 0,
                 read_per_mib: Nanos(1),
+                deliver_block: Nanos(1),
                 per_write: Nanos(1),
                 write_path: spec.write_path.map(|write_path| WriteLimits {
                     places: write_path.places,
@@ -371,7 +372,11 @@ impl World {
             streams: swarm.streams,
             patience: Patience { behind_max: swarm.behind_max, ..Patience::default() },
             placement: placement.clone(),
-            report_waker: Box::new(WakeFlag(Arc::clone(&reports_woken))),
+            report_wakers: placement
+                .deliveries
+                .iter()
+                .map(|_| -> Box<dyn Waker> { Box::new(WakeFlag(Arc::clone(&reports_woken))) })
+                .collect(),
         });
         open(&net).watch(Arc::clone(&control.counters.streams));
         let counters = &control.counters;
@@ -390,7 +395,7 @@ impl World {
             .map(|core| CoreSlot { core, wanted: Some(now), actual: Some(now), last: now })
             .collect();
         let mut world = Self {
-            broker: Broker::new(ledger_limits, swarm.streams, learns),
+            broker: Broker::new(ledger_limits, (swarm.streams, swarm.deliveries), learns),
             learned,
             clients: swarm
                 .clients
@@ -532,9 +537,11 @@ impl World {
                 sends_max: 16 + 4 * streams * visits,
             };
         }
-        if self.may_sit(at, &[self.placement.delivery]) {
-            for volume in self.starting.drain(..) {
+        for place in (0..self.starting.len()).rev() {
+            let (volume, server) = self.starting[place];
+            if self.may_sit(at, &[self.placement.deliveries[usize::from(server.0)]]) {
                 open(&self.devices[volume]).note_start(now);
+                self.starting.swap_remove(place);
             }
         }
         self.note_turning(at);
@@ -574,9 +581,9 @@ impl World {
         }
     }
 
-    /// Wakes the core that the delivery server sits on, as the control side's waker does.
-    fn wake(&mut self) {
-        self.ring_core(self.placement.delivery);
+    /// Wakes the core that a delivery server sits on, as the control side's waker does.
+    fn wake(&mut self, server: DeliveryServerId) {
+        self.ring_core(self.placement.deliveries[usize::from(server.0)]);
     }
 
     fn ring_core(&mut self, core: usize) {
@@ -655,7 +662,7 @@ impl World {
         }
         let counters = &self.control.counters;
         let leased: u64 = counters.blocks.iter().map(|block| block.leased.value()).sum();
-        let streams = counters.delivery.streams.value();
+        let streams = counters.sum_of_deliveries(|server| &server.streams);
         // Several cores poll for messages for ever; a single one has no reason to wake.
         let learns = self.learned.iter().any(|disk| disk.start.is_some());
         let timers = self.cores.len() == 1 && self.cores[0].wanted.is_some() && !learns;
@@ -667,7 +674,6 @@ impl World {
 
     fn outcome(mut self) -> Outcome {
         let counters = &self.control.counters;
-        let delivery = &self.control.counters.delivery;
         let waits = open(&self.net).first_bytes();
         let tally = Tally {
             begun: waits.count,
@@ -675,7 +681,7 @@ impl World {
             wait_max: waits.longest,
             wait_median: waits.median(),
             simulated: self.swarm.duration,
-            completed: delivery.completed.value(),
+            completed: counters.sum_of_deliveries(|server| &server.completed),
             bytes: counters.sum_of_links(|link| &link.bytes)
                 + counters.sum_of_packet_servers(|packets| &packets.bytes),
             sends: counters.sum_of_links(|link| &link.sends)
@@ -742,6 +748,7 @@ fn place(swarm: &Swarm, dice: &mut Dice) -> Placement {
     if !swarm.scattered || swarm.cores == 1 {
         let spread = |servers| (0..servers).map(|server| server % swarm.cores).collect();
         return Placement {
+            deliveries: spread(swarm.deliveries),
             links: spread(swarm.links),
             packets: spread(swarm.packet_servers),
             ..Placement::sensible(volumes, swarm.cores)
@@ -752,7 +759,7 @@ fn place(swarm: &Swarm, dice: &mut Dice) -> Placement {
         cores: swarm.cores,
         disks: (0..volumes).map(|_| any()).collect(),
         blocks: (0..volumes).map(|_| any()).collect(),
-        delivery: any(),
+        deliveries: (0..swarm.deliveries).map(|_| any()).collect(),
         links: (0..swarm.links).map(|_| any()).collect(),
         packets: (0..swarm.packet_servers).map(|_| any()).collect(),
         file: any(),

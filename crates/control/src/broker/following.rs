@@ -127,7 +127,8 @@ impl super::StreamTable {
     /// Sends an extension to the engine if the ring keeps its room for urgent commands. Returns
     /// whether it was sent.
     fn may_extend(&mut self, stream: StreamId, end: Bytes) -> bool {
-        let has_room = self.commands.free() > 6 * self.slots.len();
+        let commands = &mut self.commands[usize::from(stream.server.0)];
+        let has_room = commands.free() > 6 * self.slots.len();
         if has_room {
             self.command(Command::Extend { stream, end, is_whole: false });
         }

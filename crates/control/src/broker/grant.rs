@@ -20,6 +20,7 @@ use tokio::sync::oneshot;
 use super::generated::ChunkRing;
 use super::interleaving::Interleaver;
 use super::output::Output;
+use super::senders::Servers;
 use super::stream_table::TitleFile;
 use super::{DeliveryResult, Shared};
 
@@ -28,8 +29,8 @@ pub struct Grant {
     pub(super) shared: Arc<Shared>,
     /// Its slot in the stream table.
     pub(super) slot: u32,
-    /// The index of the server that sends its deliveries.
-    pub(super) sender: u16,
+    /// The servers of its deliveries.
+    pub(super) servers: Servers,
     pub(super) cost: PlannedCost,
     /// Limit of the blocks that its deliveries may hold or wait for.
     pub(super) window: u32,
@@ -119,7 +120,7 @@ impl Grant {
         output: Output,
     ) -> Result<Running, DeliveryResult> {
         assert!(self.retiring.is_none(), "the delivery before has retired");
-        let output = output.sent_by(self.sender);
+        let output = output.sent_by(self.servers.sender);
         let failed = |errno| DeliveryResult::without_socket(Outcome::DiskFailed(errno));
         let (mut opened, delivery) = match source {
             Source::Blocks { extent, framing, plan } => {
@@ -153,7 +154,7 @@ impl Grant {
         slot.title = Some(opened);
         slot.is_framed = delivery.is_framed();
         slot.output = Some(output);
-        let stream = StreamId { index: self.slot, generation: slot.generation };
+        let stream = slot.stream(self.slot);
         self.in_engine = true;
         self.retiring = Some(retiring);
         table.command(Command::Start(Start { stream, delivery }));
@@ -236,8 +237,8 @@ impl Grant {
 
     /// Its delivery; `None` before the first.
     pub fn stream(&self) -> Option<StreamId> {
-        let generation = self.shared.table().slots[self.slot as usize].generation;
-        self.in_engine.then_some(StreamId { index: self.slot, generation })
+        let stream = self.shared.table().slots[self.slot as usize].stream(self.slot);
+        self.in_engine.then_some(stream)
     }
 }
 

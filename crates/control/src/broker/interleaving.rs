@@ -95,7 +95,7 @@ impl StreamTable {
         let slot = &mut self.slots[stream.index as usize];
         // The answer of a message that came too late may arrive in a later generation of the slot.
         let goes_on = is_sent || slot.generation != stream.generation;
-        let stream = StreamId { generation: slot.generation, ..stream };
+        let stream = slot.stream(stream.index);
         let messages = &mut slot.messages;
         let answer = messages.at_engine.take().expect("the engine answers each message once");
         answer.send(if is_sent { Ok(()) } else { Err(message) }).ok();

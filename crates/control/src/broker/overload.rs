@@ -5,7 +5,7 @@ use tactus_core::disk_model::DiskModel;
 use tactus_core::estimator::Estimate;
 use tactus_core::overload::{Measures, Need, Overload, Promise};
 use tactus_core::units::MonoTime;
-use tactus_engine::message::{Command, StreamId, VolumeId};
+use tactus_engine::message::{Command, VolumeId};
 
 use super::Broker;
 use super::stream_table::StreamTable;
@@ -64,13 +64,14 @@ impl StreamTable {
     /// Defers a stream, or no longer. If the engine does not take commands now, the next look does
     /// it.
     fn defer(&mut self, index: u32, is_deferred: bool) {
-        let has_room = self.commands.free() > 5 * self.slots.len();
+        let enough = 5 * self.slots.len();
         let slot = &mut self.slots[index as usize];
+        let stream = slot.stream(index);
+        let has_room = self.commands[usize::from(stream.server.0)].free() > enough;
         if slot.is_deferred == is_deferred || !has_room {
             return;
         }
         slot.is_deferred = is_deferred;
-        let stream = StreamId { index, generation: slot.generation };
         self.command(Command::Defer { stream, is_deferred });
     }
 }

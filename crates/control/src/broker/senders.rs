@@ -1,20 +1,22 @@
-//! The servers that send.
+//! The servers of a delivery: the one that sends, and the one that reads ahead.
 //!
-//! Promise: each delivery is admitted on the core that sends it. Of several servers, the one on the
-//! core with the most free time, and with the fewest promises there, sends a new delivery at a
-//! rate, and the one with the fewest deliveries without a rate sends a new one of these. So
-//! deliveries spread over the cores. Only a delivery of datagrams that follows another one is sent
-//! by the server of that one.
+//! Promise: each delivery is admitted on the cores of its servers. Of several servers of a kind,
+//! the one on the core with the most free time, and with the fewest promises there, gets a new
+//! delivery at a rate. One without a rate is sent by the server with the fewest of these, and read
+//! ahead for by the one with the fewest rows. So deliveries spread over the cores. Only a delivery
+//! of datagrams that follows another one has the servers of that one, which know it.
 
 use std::cmp::Reverse;
 
 use tactus_core::cost::PlannedCost;
 use tactus_core::ledger::{Ledger, Rejection};
-use tactus_engine::message::StreamId;
+use tactus_engine::message::{DeliveryServerId, StreamId};
 
-/// The servers that send, by their numbers in the ledger.
+/// The servers of deliveries, by their numbers in the ledger.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct SenderNumbers {
+pub struct ServerNumbers {
+    /// Each delivery server.
+    pub deliveries: Vec<u32>,
     /// Each link server.
     pub links: Vec<u32>,
     /// Each packet server.
@@ -35,46 +37,90 @@ pub(super) enum Sender {
     },
 }
 
+/// The servers of one delivery.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(super) struct Servers {
+    /// The index of the one that sends.
+    pub(super) sender: u16,
+    /// The one that reads ahead.
+    pub(super) delivery: DeliveryServerId,
+}
+
+/// The deliveries that servers have, by their index.
+#[derive(Default)]
+pub(super) struct Load {
+    /// Without a rate, of each link server.
+    pub(super) without_rate: Vec<u32>,
+    /// Rows of the stream table, of each delivery server.
+    pub(super) rows: Vec<u32>,
+}
+
+impl Load {
+    pub(super) fn new(numbers: &ServerNumbers) -> Self {
+        let [without_rate, rows] =
+            [&numbers.links, &numbers.deliveries].map(|servers| vec![0; servers.len()]);
+        Self { without_rate, rows }
+    }
+
+    /// The delivery server with the fewest rows.
+    pub(super) fn fewest_rows(&self) -> DeliveryServerId {
+        let fewest = (0..).zip(&self.rows).min_by_key(|&(_, rows)| rows);
+        DeliveryServerId(fewest.expect("an engine has a delivery server").0)
+    }
+}
+
 impl Sender {
     /// Their numbers in the ledger, by their index.
-    pub(super) fn numbers(self, numbers: &SenderNumbers) -> &[u32] {
+    pub(super) fn numbers(self, numbers: &ServerNumbers) -> &[u32] {
         match self {
             Self::AnyLink => &numbers.links,
             Self::Packets { .. } => &numbers.packets,
         }
     }
 
-    /// The cost of the server that is to send, and its index. It is `only`, if that is given.
-    /// `without_rate` counts the deliveries without a rate of each link server.
+    /// The cost of the servers of a delivery, and these servers. They are `only`, if those are
+    /// given.
     ///
     /// # Errors
-    /// The short resource of the server that was asked first.
+    /// The short resource of the servers that were asked first.
     pub(super) fn place(
         self,
         cost: &PlannedCost,
         ledger: &Ledger,
-        numbers: &SenderNumbers,
-        (only, without_rate): (Option<u16>, &[u32]),
-    ) -> Result<(PlannedCost, u16), Rejection> {
+        numbers: &ServerNumbers,
+        (only, load): (Option<Servers>, &Load),
+    ) -> Result<(PlannedCost, Servers), Rejection> {
         let mut senders: Vec<_> = (0..).zip(self.numbers(numbers).iter().copied()).collect();
-        senders.retain(|&(index, _)| only.is_none_or(|only| only == index));
+        let mut deliveries: Vec<_> = (0..).zip(numbers.deliveries.iter().copied()).collect();
+        senders.retain(|&(index, _)| only.is_none_or(|only| only.sender == index));
+        deliveries.retain(|&(index, _)| only.is_none_or(|only| only.delivery.0 == index));
         if cost.is_sent_at_rate() {
             // Servers on one core share deliveries too, so that one of them can take its part to
             // another core.
-            let free = |server| ledger.free_time(ledger.core_of(server));
-            senders
-                .sort_by_key(|&(_, server)| (Reverse(free(server)), ledger.promise_of(server).1));
+            let order = |&(_, server): &(u16, u32)| {
+                let free = ledger.free_time(ledger.core_of(server));
+                (Reverse(free), ledger.promise_of(server).1)
+            };
+            senders.sort_by_key(order);
+            // Where no core has more time and no server fewer promises, one has fewer rows.
+            deliveries.sort_by_key(|one| (order(one), load.rows[usize::from(one.0)]));
         } else {
-            senders.sort_by_key(|&(index, _)| without_rate[usize::from(index)]);
+            senders.sort_by_key(|&(index, _)| load.without_rate[usize::from(index)]);
+            deliveries.sort_by_key(|&(index, _)| load.rows[usize::from(index)]);
         }
         let mut first = None;
-        for (index, server) in senders {
-            let cost = cost.clone().by(server);
-            match ledger.check_planned(&cost) {
-                Ok(()) => return Ok((cost, index)),
-                Err(short) => first = first.or(Some(short)),
+        for &(sender, sends) in &senders {
+            for &(delivery, reads_ahead) in &deliveries {
+                let cost = cost.clone().by(sends, reads_ahead);
+                match ledger.check_planned(&cost) {
+                    Ok(()) => {
+                        let delivery = DeliveryServerId(delivery);
+                        return Ok((cost, Servers { sender, delivery }));
+                    }
+                    Err(short) => first = first.or(Some(short)),
+                }
             }
         }
-        Err(first.expect("an engine has servers that send"))
+        Err(first.expect("an engine has servers that send and read ahead"))
     }
 }

@@ -31,7 +31,7 @@ use super::output::Output;
 use super::playbacks::{Playbacks, Successor, Ticket, Vacancy, ViewerId};
 use super::prices::DatagramCost;
 use super::refusal::{Refusals, ShareExceeded};
-use super::senders::Sender;
+use super::senders::{Load, Sender, Servers};
 use super::shares::{self, Claim, Shares};
 use super::spec::{BestEffortKind, DeliverySpec, ResourceRequest};
 use super::viewer::{Party, Viewer};
@@ -41,7 +41,8 @@ pub(super) struct StreamTable {
     pub(super) ledger: Ledger,
     /// The cost of datagrams for new streams: from the rules until it has been measured.
     pub(super) datagram: DatagramCost,
-    pub(super) commands: Producer<Command>,
+    /// Of each delivery server.
+    pub(super) commands: Vec<Producer<Command>>,
     /// Changes of the limits of link classes; `None` if there is no datagram link.
     pub(super) class_changes: Option<Producer<ClassChange>>,
     pub(super) waker: Box<dyn Waker>,
@@ -51,8 +52,8 @@ pub(super) struct StreamTable {
     pub(super) best_effort: u32,
     /// Short answers without a rate.
     pub(super) short_answers: u32,
-    /// Deliveries without a rate of each link server.
-    pub(super) without_rate: Vec<u32>,
+    /// The deliveries of each server.
+    pub(super) load: Load,
     /// The use of each client.
     pub(super) shares: Shares,
     /// The streams that may succeed each other, and their vacancies.
@@ -81,8 +82,7 @@ pub(super) struct Damage {
 /// An admitted request.
 pub(super) struct AdmittedRequest {
     pub(super) slot: u32,
-    /// The index of the server that sends.
-    pub(super) sender: u16,
+    pub(super) servers: Servers,
     pub(super) cost: PlannedCost,
     /// Limit of its blocks.
     pub(super) window: u32,
@@ -105,8 +105,7 @@ pub(super) struct Slot {
     pub(super) title: Option<TitleFile>,
     /// The cost that returns when the stream retires; the grant is gone.
     pub(super) release: Option<PlannedCost>,
-    /// The index of the server that sends.
-    pub(super) sender: u16,
+    pub(super) servers: Servers,
     /// Set without a rate.
     pub(super) without_rate: Option<BestEffortKind>,
     /// Its use of a client's share.
@@ -142,11 +141,19 @@ pub(super) struct Slot {
 pub(super) struct RoomAside {
     vacancy: Vacancy,
     playback: Option<(ViewerId, TitleId)>,
-    sender: u16,
+    servers: Servers,
     without_rate: Option<BestEffortKind>,
     claim: Option<(Party, Claim)>,
     client: Option<String>,
     watches: Option<(TitleId, bool)>,
+}
+
+impl Slot {
+    /// The newest stream of this slot, whose index is `index`.
+    pub(super) fn stream(&self, index: u32) -> StreamId {
+        let Self { generation, servers: Servers { delivery: server, .. }, .. } = *self;
+        StreamId { server, index, generation }
+    }
 }
 
 impl RoomAside {
@@ -288,13 +295,15 @@ impl StreamTable {
     pub(super) fn stop(&mut self, index: u32) {
         let slot = &mut self.slots[index as usize];
         if !std::mem::replace(&mut slot.stopped, true) {
-            let generation = slot.generation;
-            self.command(Command::Stop(StreamId { index, generation }));
+            let stream = slot.stream(index);
+            self.command(Command::Stop(stream));
         }
     }
 
+    /// Sends a command to the delivery server of its stream.
     pub(super) fn command(&mut self, command: Command) {
-        let pushed = self.commands.push(command);
+        let server = usize::from(command.stream().server.0);
+        let pushed = self.commands[server].push(command);
         assert!(pushed.is_ok(), "the ring holds all commands for every place");
         self.waker.wake();
     }
@@ -384,7 +393,7 @@ impl StreamTable {
             {
                 self.ledger.release(pin.cost);
             }
-            self.free.push(stream.index);
+            self.vacate(stream.index);
             return title;
         }
         if let Some(cost) = slot.release.take() {
@@ -421,10 +430,10 @@ impl StreamTable {
             });
         }
         let (cost, window) = needs.cost_over_time(&self.ledger, rules, envelope, is_pinned);
-        let only = self.only_sender(needs.sender);
-        let (cost, sender) = loop {
-            let senders = (only, self.without_rate.as_slice());
-            match needs.sender.place(&cost, &self.ledger, &rules.senders, senders) {
+        let only = self.only_servers(needs.sender);
+        let (cost, servers) = loop {
+            let load = (only, &self.load);
+            match needs.sender.place(&cost, &self.ledger, &rules.servers, load) {
                 Ok(placed) => break placed,
                 Err(Rejection { resource: Resource::Arena | Resource::Streams, .. })
                     if self.give_up_one(title) => {}
@@ -442,25 +451,38 @@ impl StreamTable {
         };
         let slot = self.free.pop().ok_or(none_free)?;
         self.ledger.admit_planned(&cost)?;
+        self.occupy(slot, servers);
         self.slots[slot as usize].need = cost.disk_need();
-        self.slots[slot as usize].sender = sender;
         self.slots[slot as usize].without_rate = without_rate;
         if without_rate.is_some() {
-            self.without_rate[usize::from(sender)] += 1;
+            self.load.without_rate[usize::from(servers.sender)] += 1;
         }
         match without_rate {
             Some(BestEffortKind::ShortAnswer) => self.short_answers += 1,
             Some(BestEffortKind::Download) => self.best_effort += 1,
             None => {}
         }
-        Ok(AdmittedRequest { slot, sender, cost, window })
+        Ok(AdmittedRequest { slot, servers, cost, window })
     }
 
-    /// The only server that can send, by its index: that of the stream that is followed.
-    fn only_sender(&self, sender: Sender) -> Option<u16> {
+    /// The only servers that can serve a delivery: those of the stream that it follows.
+    fn only_servers(&self, sender: Sender) -> Option<Servers> {
         let Sender::Packets { after: Some(after) } = sender else { return None };
         let slot = &self.slots[after.index as usize];
-        (slot.generation == after.generation).then_some(slot.sender)
+        (slot.generation == after.generation).then_some(slot.servers)
+    }
+
+    /// Gives a slot that was free to a stream of these servers.
+    fn occupy(&mut self, slot: u32, servers: Servers) {
+        self.slots[slot as usize].servers = servers;
+        self.load.rows[usize::from(servers.delivery.0)] += 1;
+    }
+
+    /// Takes a slot back.
+    fn vacate(&mut self, slot: u32) {
+        let Servers { delivery, .. } = self.slots[slot as usize].servers;
+        self.load.rows[usize::from(delivery.0)] -= 1;
+        self.free.push(slot);
     }
 
     /// Reads `title` into memory if half of the arena stays for all other streams.
@@ -502,12 +524,13 @@ impl StreamTable {
         let source = TitleFile::open(title, rules).map_err(|_| PinFault::Busy)?;
         let index = self.free.pop().ok_or(PinFault::Busy)?;
         self.ledger.admit(cost).expect("there was room for it");
+        self.occupy(index, Servers { sender: 0, delivery: self.load.fewest_rows() });
         let slot = &mut self.slots[index as usize];
         slot.generation = slot.generation.wrapping_add(1);
         let origin = source.origin();
         slot.title = Some(source);
         slot.pins = Some(title.id);
-        let stream = StreamId { index, generation: slot.generation };
+        let stream = slot.stream(index);
         let volume = title.volume;
         let pin = hot_titles::Pin { slot: index, cost, volume, blocks: window, is_complete: false };
         self.hot_titles.begin_pin(title.id, pin);
@@ -516,7 +539,8 @@ impl StreamTable {
     }
 
     /// Gives up a pinned title that is not needed, but not `wanted`. Its memory may be promised at
-    /// once: the engine takes commands in order, and all its blocks are in memory to be returned.
+    /// once: a delivery server takes commands in order, and all its blocks are in memory to be
+    /// returned. A stream of another delivery server waits for the return.
     pub(super) fn give_up_one(&mut self, wanted: Option<TitleId>) -> bool {
         let Some(title) = self.hot_titles.least_needed(wanted) else { return false };
         self.give_up(title);
@@ -526,8 +550,8 @@ impl StreamTable {
     pub(super) fn give_up(&mut self, title: TitleId) {
         let pin = self.hot_titles.end_pin(title).expect("it is pinned");
         self.ledger.release(pin.cost);
-        let generation = self.slots[pin.slot as usize].generation;
-        self.command(Command::Stop(StreamId { index: pin.slot, generation }));
+        let stream = self.slots[pin.slot as usize].stream(pin.slot);
+        self.command(Command::Stop(stream));
     }
 
     /// Returns the promise of a retired stream, or keeps it for the next stream of its viewer.
@@ -557,15 +581,15 @@ impl StreamTable {
         let vacancy = self.playbacks.take(playback, ticket)?;
         let slot = &self.slots[vacancy.slot as usize];
         let (playback, client) = (slot.playback.clone(), slot.client.clone());
-        let (sender, without_rate) = (slot.sender, slot.without_rate);
+        let (servers, without_rate) = (slot.servers, slot.without_rate);
         let (claim, watches) = (slot.claim.clone(), slot.watches);
         self.release(vacancy.slot, &vacancy.cost);
-        Some(RoomAside { vacancy, playback, sender, without_rate, claim, client, watches })
+        Some(RoomAside { vacancy, playback, servers, without_rate, claim, client, watches })
     }
 
     /// Keeps a room again. Nothing has been admitted since it was set aside.
     pub(super) fn put_back(&mut self, room: RoomAside) {
-        let RoomAside { vacancy, playback, sender, without_rate, claim, client, watches } = room;
+        let RoomAside { vacancy, playback, servers, without_rate, claim, client, watches } = room;
         if let Some((title, true)) = watches
             && !self.hot_titles.is_pinned(title)
         {
@@ -574,11 +598,12 @@ impl StreamTable {
         }
         let free = self.free.iter().rposition(|&free| free == vacancy.slot);
         self.free.remove(free.expect("no stream has begun in it"));
+        self.occupy(vacancy.slot, servers);
         if let Some((viewer, _)) = &playback {
             self.playbacks.enter(viewer, vacancy.slot);
         }
         if let Some(kind) = without_rate {
-            self.without_rate[usize::from(sender)] += 1;
+            self.load.without_rate[usize::from(servers.sender)] += 1;
             match kind {
                 BestEffortKind::ShortAnswer => self.short_answers += 1,
                 BestEffortKind::Download => self.best_effort += 1,
@@ -593,7 +618,7 @@ impl StreamTable {
         self.ledger.restore_planned(&vacancy.cost);
         let slot = &mut self.slots[vacancy.slot as usize];
         (slot.playback, slot.client) = (playback, client);
-        (slot.sender, slot.without_rate) = (sender, without_rate);
+        slot.without_rate = without_rate;
         (slot.claim, slot.watches) = (claim, watches);
         self.playbacks.keep_again(vacancy);
     }
@@ -630,7 +655,7 @@ impl StreamTable {
             self.playbacks.leave(&viewer, index);
         }
         if let Some(kind) = slot.without_rate.take() {
-            self.without_rate[usize::from(slot.sender)] -= 1;
+            self.load.without_rate[usize::from(slot.servers.sender)] -= 1;
             match kind {
                 BestEffortKind::ShortAnswer => self.short_answers -= 1,
                 BestEffortKind::Download => self.best_effort -= 1,
@@ -644,7 +669,7 @@ impl StreamTable {
             self.hot_titles.leave(title, relied);
         }
         self.ledger.release_planned(cost);
-        self.free.push(index);
+        self.vacate(index);
     }
 }
 

@@ -30,6 +30,8 @@ impl Waker for Silent {
 struct Fixture {
     broker: Broker,
     commands: Consumer<Command>,
+    /// Those to the second delivery server and further ones.
+    further_commands: Vec<Consumer<Command>>,
     to_control: Producer<Report>,
     reports: Consumer<Report>,
     title: Arc<OpenTitle>,
@@ -45,6 +47,13 @@ impl Fixture {
 
     /// The same with so many link servers and packet servers, each pair on a core of its own.
     fn with_links(streams: u32, links: u32) -> Self {
+        Self::with_servers(streams, links, (1, Nanos(0)))
+    }
+
+    /// The same with so many delivery servers, each on a core of its own; a block takes them this
+    /// time.
+    fn with_servers(streams: u32, links: u32, (deliveries, block): (u32, Nanos)) -> Self {
+        let cores = links.max(deliveries);
         let disk = DiskLimits {
             model: DiskModel::SLOWEST,
             cycle: SECOND,
@@ -54,6 +63,7 @@ impl Fixture {
             ahead: 0,
             server: 0,
             read_per_mib: Nanos(0),
+            deliver_block: block,
             per_write: Nanos(0),
             write_path: None,
         };
@@ -63,20 +73,23 @@ impl Fixture {
             link,
             datagrams: None,
             classes: vec![],
-            cores: vec![SECOND; links as usize],
+            cores: vec![SECOND; cores as usize],
             streams: 100,
         });
-        let (to_engine, commands) = ring(COMMANDS);
+        let rings = (0..deliveries).map(|_| ring(COMMANDS));
+        let (to_engine, mut further_commands): (Vec<_>, Vec<_>) = rings.unzip();
+        let commands = further_commands.remove(0);
         let (to_control, reports) = ring(201);
         let counters: Arc<[_]> = (0..100).map(|_| StreamCounters::default()).collect();
         let retry_after = Duration::from_secs(1);
         let rules = BrokerRules {
-            senders: SenderNumbers {
+            servers: ServerNumbers {
+                deliveries: (0..deliveries).collect(),
                 links: (0..links).collect(),
                 packets: (0..links).collect(),
                 file: 0,
             },
-            cpus: (0..links).collect(),
+            cpus: (0..cores).collect(),
             downloads_max: 2,
             download_share: crate::settings::ClientShare::Fair,
             retry_after,
@@ -103,7 +116,7 @@ impl Fixture {
         let dir = tempfile::tempdir().expect("a directory for the title");
         std::fs::write(dir.path().join("a.ts"), vec![7; 10_000]).expect("a title");
         let title = open_title(dir.path(), "/a.ts");
-        Self { broker, commands, to_control, reports, title, counters, dir }
+        Self { broker, commands, further_commands, to_control, reports, title, counters, dir }
     }
 
     /// `len` bytes of an arbitrary title.
@@ -604,11 +617,11 @@ fn downloads_are_spread_over_the_link_servers() {
     let fixture = Fixture::with_links(2, 2);
     let admit = || fixture.admit(None, LEN).expect("room for two downloads");
     let (first, second) = (admit(), admit());
-    assert_eq!([first.sender, second.sender], [0, 1]);
+    assert_eq!([first.servers.sender, second.servers.sender], [0, 1]);
     drop(first);
-    assert_eq!(admit().sender, 0, "where the first one was");
+    assert_eq!(admit().servers.sender, 0, "where the first one was");
     drop(second);
-    assert_eq!(admit().sender, 0, "both are idle again");
+    assert_eq!(admit().servers.sender, 0, "both are idle again");
 }
 
 #[test]
@@ -616,7 +629,7 @@ fn link_servers_on_one_core_share_deliveries_and_one_leaves_with_its_half() {
     let fixture = Fixture::with_links(100, 2);
     fixture.broker.move_server(1, 0, "link.1 on core 0").expect("an idle core has room");
     let grants: Vec<_> = (0..6).map(|_| fixture.admit(RATE, LEN).expect("room for all")).collect();
-    let sent_by = |sender| grants.iter().filter(|grant| grant.sender == sender).count();
+    let sent_by = |sender| grants.iter().filter(|grant| grant.servers.sender == sender).count();
     assert_eq!([0, 1].map(sent_by), [3, 3]);
     let promised = || {
         let levels = fixture.broker.levels().into_iter();
@@ -629,9 +642,82 @@ fn link_servers_on_one_core_share_deliveries_and_one_leaves_with_its_half() {
     assert_eq!(promised(), [together[0] / 2; 2]);
 }
 
+/// Time for a block; each stream has one in a second, so ten fill a core.
+const SLOW_BLOCK: Nanos = Nanos::from_millis(100);
+
+#[test]
+fn deliveries_are_spread_over_the_delivery_servers_and_admitted_by_the_time_of_both_cores() {
+    let admitted = |deliveries| {
+        let fixture = Fixture::with_servers(100, 1, (deliveries, SLOW_BLOCK));
+        let room = fixture.broker.room_for(VolumeId(0), BitRate(1_000_000), Tick::Ms62);
+        let grants: Vec<_> = std::iter::from_fn(|| fixture.admit(RATE, LEN).ok()).collect();
+        let of = |server| grants.iter().filter(|one| one.servers.delivery.0 == server).count();
+        let counts = (0..deliveries as u16).map(of).collect::<Vec<_>>();
+        assert_eq!(grants.len(), counts.iter().sum::<usize>());
+        assert_eq!(grants.len(), room as usize);
+        let refusal = fixture.admit(RATE, LEN).err().expect("both cores are full");
+        assert_eq!(refusal.resource, Resource::Cpu);
+        drop(grants);
+        assert_eq!(fixture.used(Resource::Cpu), 0);
+        counts
+    };
+    // The link server takes some time of the first core.
+    assert_eq!((admitted(1), admitted(2)), (vec![9], vec![9, 10]));
+}
+
+#[test]
+fn a_delivery_server_that_moves_takes_the_promises_of_its_streams_along() {
+    let fixture = Fixture::with_servers(100, 1, (2, SLOW_BLOCK));
+    fixture.broker.move_server(1, 0, "delivery.1 on core 0").expect("an idle core has room");
+    let grants: Vec<_> = (0..6).map(|_| fixture.admit(RATE, LEN).expect("room for all")).collect();
+    let with = |server| grants.iter().filter(|one| one.servers.delivery.0 == server).count();
+    assert_eq!([0, 1].map(with), [3, 3]);
+    fixture.broker.move_server(1, 1, "delivery.1 on core 1").expect("an idle core has room");
+    let levels = fixture.broker.levels().into_iter();
+    let cores = levels.filter(|level| level.resource == Resource::Cpu).map(|level| level.used);
+    let cores: Vec<_> = cores.collect();
+    assert_eq!(cores[1], SLOW_BLOCK.times(3).0);
+    assert!(cores[0] > cores[1], "with the link server: {cores:?}");
+}
+
+#[tokio::test]
+async fn each_stream_is_commanded_at_its_delivery_server_and_its_slot_may_have_another_one_next() {
+    let mut fixture = Fixture::with_servers(100, 1, (2, SLOW_BLOCK));
+    let mut first = fixture.admit(RATE, LEN).expect("room");
+    let mut second = fixture.admit(RATE, LEN).expect("room");
+    let start = |grant: &mut Grant, fixture: &Fixture| {
+        let output = Output::connection(socket());
+        grant.start_now(&fixture.title, Source::range(0..1000), output).expect("it starts")
+    };
+    let [one, two] = [&mut first, &mut second].map(|grant| start(grant, &fixture).stream());
+    assert_eq!([one.server.0, two.server.0], [0, 1]);
+    let started = |command| match command {
+        Some(Command::Start(start)) => start.stream,
+        other => panic!("{other:?} is no start"),
+    };
+    assert_eq!(started(fixture.commands.pop()), one);
+    assert_eq!(started(fixture.further_commands[0].pop()), two);
+    drop(first);
+    assert_eq!(fixture.commands.pop(), Some(Command::Stop(one)));
+    drop(second);
+    assert_eq!(fixture.further_commands[0].pop(), Some(Command::Stop(two)));
+    for stream in [two, one] {
+        let (outcome, sent) = (Outcome::Stopped, Bytes(0));
+        fixture.report(Report::Finished { stream, outcome, sent });
+        fixture.report(Report::Retired { stream, memory: ReturnedMemory::default() });
+    }
+    // The slot that was given back last is used first, now by the other server.
+    let mut again = fixture.admit(RATE, LEN).expect("room");
+    let next = start(&mut again, &fixture).stream();
+    assert_eq!((next.index, next.server.0), (one.index, 0));
+    let mut other = fixture.admit(RATE, LEN).expect("room");
+    let other = start(&mut other, &fixture).stream();
+    assert_eq!((other.index, other.server.0), (two.index, 1));
+}
+
 #[tokio::test]
 async fn datagrams_are_spread_over_the_packet_servers_and_a_successor_stays() {
-    let fixture = Fixture::with_links(100, 2);
+    let fixture = Fixture::with_servers(100, 2, (2, SLOW_BLOCK));
     let socket = std::net::UdpSocket::bind("127.0.0.1:0").expect("a port");
     let udp_output = UdpOutput::of(socket.into(), None);
     let to = "239.1.1.1:5000".parse().expect("an address");
@@ -643,7 +729,8 @@ async fn datagrams_are_spread_over_the_packet_servers_and_a_successor_stays() {
         (broker.admit(&spec).expect("room for all"), output)
     };
     let ((first, _), (mut second, output)) = (admit(None), admit(None));
-    assert_eq!([first.sender, second.sender], [0, 1]);
+    let of = |grant: &Grant| (grant.servers.sender, grant.servers.delivery.0);
+    assert_eq!([of(&first), of(&second)], [(0, 0), (1, 1)]);
     let source = Source::Blocks {
         extent: Extent::Range(Bytes(0)..Bytes(1000)),
         framing: Framing::Plain,
@@ -653,8 +740,8 @@ async fn datagrams_are_spread_over_the_packet_servers_and_a_successor_stays() {
     drop(first);
     // The other core has more free time.
     let (successor, _) = admit(Some(running.stream()));
-    assert_eq!(successor.sender, 1, "the packet server that knows its numbers");
-    assert_eq!(admit(None).0.sender, 0);
+    assert_eq!(of(&successor), (1, 1), "the packet server that knows its numbers");
+    assert_eq!(of(&admit(None).0), (0, 0));
 }
 
 #[path = "tests/keeping.rs"]

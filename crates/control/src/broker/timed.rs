@@ -56,7 +56,7 @@ impl Broker {
         };
         let reserve = disk.reserve(reads);
         let output = OutputCost::timed(prices::TIMED, reads);
-        let cost = Cost::timed(source.cost, output).by(rules.senders.file);
+        let cost = Cost::timed(source.cost, output).by(rules.servers.file);
         if let Err(short) = table.ledger.admit(cost) {
             table.refusals.count(short.resource);
             drop(table);

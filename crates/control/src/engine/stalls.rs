@@ -275,7 +275,7 @@ impl Watch {
         if length < LOGGED {
             return;
         }
-        let streams = self.counters.delivery.streams.value();
+        let streams = self.counters.sum_of_deliveries(|server| &server.streams);
         let cause = "it was suspended".to_owned();
         let stall = Stall { core: None, count: 1, length, seen: now, streams, cause };
         tracing::warn!("{stall}");
@@ -382,7 +382,7 @@ mod tests {
             servers: Arc::default(),
             disks: vec![],
             blocks: vec![],
-            delivery: Arc::default(),
+            deliveries: vec![Arc::default()],
             links: vec![Arc::default()],
             file: Arc::default(),
             packets: vec![Arc::default()],

@@ -17,7 +17,7 @@ use tactus_storage::store::{
 use tokio::sync::watch;
 
 use super::*;
-use crate::broker::{BrokerParts, BrokerRules, DatagramCost, Degradations, SenderNumbers};
+use crate::broker::{BrokerParts, BrokerRules, DatagramCost, Degradations, ServerNumbers};
 
 struct Silent;
 
@@ -135,6 +135,7 @@ fn broker() -> Broker {
         ahead: 0,
         server: 0,
         read_per_mib: Nanos(0),
+        deliver_block: Nanos(0),
         per_write: Nanos(0),
         write_path: Some(WriteLimits { places: 400, place: Bytes(PLACE), floor_thousandths: 50 }),
     };
@@ -148,7 +149,7 @@ fn broker() -> Broker {
     };
     let (to_engine, _) = ring(64);
     let rules = BrokerRules {
-        senders: SenderNumbers { links: vec![0], packets: vec![0], file: 0 },
+        servers: ServerNumbers { deliveries: vec![0], links: vec![0], packets: vec![0], file: 0 },
         cpus: vec![0],
         downloads_max: 2,
         download_share: crate::settings::ClientShare::Fair,
@@ -162,7 +163,7 @@ fn broker() -> Broker {
     };
     Broker::new(BrokerParts {
         ledger: Ledger::new(limits),
-        commands: to_engine,
+        commands: vec![to_engine],
         class_changes: None,
         waker: Box::new(Silent),
         rules,

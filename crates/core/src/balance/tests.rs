@@ -239,6 +239,7 @@ fn ledger(limits: &[u64], places: &[ServerPlace]) -> Ledger {
         ahead: 0,
         server: 0,
         read_per_mib: Nanos(1),
+        deliver_block: Nanos(1),
         per_write: Nanos(1),
         write_path: None,
     };

@@ -16,6 +16,7 @@ const ARM: DiskLimits = DiskLimits {
     ahead: 0,
     server: 0,
     read_per_mib: Nanos::from_micros(100),
+    deliver_block: Nanos(0),
     per_write: Nanos::from_micros(6),
     write_path: None,
 };
@@ -53,8 +54,23 @@ fn a_stream_costs_what_its_source_and_its_output_cost() {
     assert_eq!((datagrams.wire, datagrams.cpu), (wire, sending));
     assert_eq!(
         Cost::stream(source.cost, datagrams).cpu().collect::<alloc::vec::Vec<_>>(),
-        [(0, source.cost.cpu + sending)]
+        [(0, source.cost.cpu), (0, sending)]
     );
+}
+
+#[test]
+fn a_delivery_server_is_paid_for_each_block_whether_it_is_read_or_in_memory() {
+    let limits = DiskLimits { deliver_block: Nanos(2_500), block: Bytes(256 * KIB), ..ARM };
+    for is_pinned in [false, true] {
+        // 3.8 blocks a second, counted as four.
+        let paced = PacedRead { is_pinned, ..reading(8_000_000) };
+        let source = disk(&limits).paced(&paced, ENDLESS);
+        let cost = Cost::stream(source.cost, OutputCost::NONE).read_ahead_by(3);
+        let cpu: alloc::vec::Vec<_> = cost.cpu().collect();
+        assert_eq!(cpu[1], (3, Nanos(10_000)));
+        assert_eq!(cost.lasting().cpu().next(), None);
+        assert_eq!(cost.times(7).cpu().nth(1), Some((3, Nanos(70_000))));
+    }
 }
 
 #[test]

@@ -105,6 +105,31 @@ fn what_the_last_cycle_left_does_not_fill_the_new_one_before_its_own_requests_ha
 }
 
 #[test]
+fn parts_of_a_cycles_requests_are_one_sweep_and_wait_no_longer_than_its_head() {
+    let begin = MonoTime(LENGTH.0);
+    let parts = |of_second: Option<MonoTime>| {
+        let mut cycle = spinning(1);
+        for (place, position) in [(0, 50), (1, 10)] {
+            cycle.add_real_time(job(place, position * MIB, 0));
+        }
+        cycle.commit_part();
+        assert_eq!(cycle.poll_transfer(begin), None, "the other part is on its way");
+        assert_eq!(cycle.poll_timeout(begin), Some(begin + HEAD));
+        let mut now = begin + HEAD;
+        if let Some(at) = of_second {
+            cycle.add_real_time(job(2, 30 * MIB, 0));
+            cycle.commit_cycle(at);
+            now = at;
+        }
+        let places: Vec<_> = drain(&mut cycle, now).iter().map(|t| t.offset.0 / MIB).collect();
+        assert_eq!(cycle.poll_transfer(now), None);
+        places
+    };
+    assert_eq!(parts(Some(begin + Nanos::from_millis(1))), [10, 30, 50]);
+    assert_eq!(parts(None), [10, 50]);
+}
+
+#[test]
 fn the_device_never_holds_more_than_the_depth() {
     let mut cycle = spinning(3);
     for place in 0..10 {

@@ -31,6 +31,7 @@ fn volume(model: DiskModel) -> ArmVolume {
         ahead: 0,
         server: 0,
         read_per_mib: Nanos::from_micros(100),
+        deliver_block: Nanos(0),
         per_write: Nanos::from_micros(6),
         write_path: None,
     };

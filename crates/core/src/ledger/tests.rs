@@ -20,6 +20,7 @@ fn limits() -> Limits {
         ahead: 0,
         server: 0,
         read_per_mib: Nanos::from_micros(100),
+        deliver_block: Nanos(0),
         per_write: Nanos::from_micros(6),
         write_path: None,
     };
@@ -240,7 +241,7 @@ fn each_core_has_time_of_its_own_and_the_one_without_is_named() {
     let room = |cores: &[u32]| u64::from(ledger.room_for(cost, cores));
     assert_eq!(room(&[0]), each.0 / both.0);
     assert_eq!(room(&[1]), each.0 / sends.0);
-    assert_eq!(ledger.limit_for(cost, &[1]).1, Resource::Cpu);
+    assert_eq!(ledger.limit_for(cost, &[1], &[0]).1, Resource::Cpu);
     assert_eq!(room(&[1, 2]), 2 * room(&[1]));
     assert!(room(&[0, 1, 2]) < room(&[0]) + room(&[1, 2]), "core 0 reads for all");
     for _ in 0..room(&[1]) {

@@ -12,8 +12,8 @@ use tactus_core::units::{Bytes, Nanos};
 use tactus_ring::arena::Lease;
 
 use crate::message::{
-    Blocks, Extent, Origin, Outcome, Output, Pin, Rate, Schedule, StreamId, TitleId, VolumeId,
-    Workspace,
+    Blocks, DeliveryServerId, Extent, Origin, Outcome, Output, Pin, Rate, Schedule, StreamId,
+    TitleId, VolumeId, Workspace,
 };
 use crate::pool::List;
 
@@ -100,7 +100,7 @@ impl WantedBlock {
 impl Entry {
     pub(super) fn free() -> Self {
         Self {
-            stream: StreamId { index: u32::MAX, generation: 0 },
+            stream: StreamId { server: DeliveryServerId(0), index: u32::MAX, generation: 0 },
             phase: Phase::Free,
             origin: Origin {
                 volume: VolumeId(0),

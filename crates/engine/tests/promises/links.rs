@@ -48,7 +48,7 @@ fn a_slot_is_used_by_one_link_server_after_another() {
         assert!(retired(&fixture, first));
         let mut parts = fixture.start_of(3, BY_THE_CLOCK, 0..TITLE.0);
         let socket = SocketHandle(parts.stream.index as i32);
-        parts.stream = StreamId { index: first.index, generation: first.generation + 1 };
+        parts.stream = StreamId { generation: first.generation + 1, ..first };
         let connection = Connection { link: LinkId(1), ..Connection::of(socket) };
         parts.output = Output::Connection(connection);
         let second = fixture.begin(parts);

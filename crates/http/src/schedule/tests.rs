@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::pin::pin;
 
 use tactus_control::broker::{
-    BrokerParts, BrokerRules, DatagramCost, Degradations, Device, Party, SenderNumbers,
+    BrokerParts, BrokerRules, DatagramCost, Degradations, Device, Party, ServerNumbers,
 };
 use tactus_control::settings::ClientShare;
 use tactus_core::cost::{DiskLimits, SendCost};
@@ -145,6 +145,7 @@ fn broker(link: BitRate) -> (Broker, Consumer<Command>) {
             ahead: 0,
             server: 0,
             read_per_mib: Nanos(0),
+            deliver_block: Nanos(0),
             per_write: Nanos(0),
             write_path: None,
         }],
@@ -157,11 +158,16 @@ fn broker(link: BitRate) -> (Broker, Consumer<Command>) {
     let (to_engine, commands) = ring(64);
     let broker = Broker::new(BrokerParts {
         ledger,
-        commands: to_engine,
+        commands: vec![to_engine],
         class_changes: None,
         waker: Box::new(Silent),
         rules: BrokerRules {
-            senders: SenderNumbers { links: vec![0], packets: vec![0], file: 0 },
+            servers: ServerNumbers {
+                deliveries: vec![0],
+                links: vec![0],
+                packets: vec![0],
+                file: 0,
+            },
             cpus: vec![0],
             downloads_max: 2,
             download_share: ClientShare::All,

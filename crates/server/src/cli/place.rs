@@ -18,9 +18,10 @@ use super::{Failure, console};
   tactus place remove http://127.0.0.1:8080/ --core 2
 
 The parts are those of [cores] placement: disk.0 and block.0 of the first volume, delivery, link,
-packets and file. A part goes to any core that has a real-time thread: those that the configuration
-or the default names, and those that were added. It takes its promises along, so it moves only where
-there is time for all of them, and streams go on meanwhile.
+packets and file, and where it names several of them delivery.1, link.1 and so on. A part goes to
+any core that has a real-time thread: those that the configuration or the default names, and those
+that were added. It takes its promises along, so it moves only where there is time for all of them,
+and streams go on meanwhile.
 
 add starts a real-time thread on a processor; the time of this core can be promised from then on.
 remove moves all parts of a core to others and ends its thread; what does not fit there keeps the

@@ -14,7 +14,7 @@ use prometheus_client::registry::Unit;
 use tactus_control::access;
 use tactus_control::recording::{Loss, LossKind};
 use tactus_core::ledger::Resource;
-use tactus_engine::counters::PacketCounters;
+use tactus_engine::counters::{DeliveryCounters, PacketCounters};
 use tactus_engine::message::VolumeId;
 use tactus_playout::classes;
 use tactus_playout::ingest::{Alarm, Recordings, State, Status};
@@ -150,20 +150,21 @@ fn process(page: &mut Page) -> fmt::Result {
 
 fn link(page: &mut Page, sources: &Sources) -> fmt::Result {
     let counters = &sources.counters;
-    let delivery = &sources.counters.delivery;
+    let deliveries =
+        |counter: fn(&DeliveryCounters) -> &Counter| counters.sum_of_deliveries(counter);
     let one = |value: u64| [(vec![], value)];
-    let running = [(vec![], delivery.streams.value() as f64)];
+    let running = [(vec![], deliveries(|server| &server.streams) as f64)];
     page.gauge("tactus_streams", "Streams running", None, running)?;
-    let started = delivery.started.value();
+    let started = deliveries(|server| &server.started);
     page.counter("tactus_streams_started", "Streams begun", None, one(started))?;
     let ends = [
-        ("complete", &delivery.completed),
-        ("peer_gone", &delivery.peer_gone),
-        ("too_slow", &delivery.too_slow),
-        ("disk_failed", &delivery.disk_failed),
-        ("damaged", &delivery.damaged),
+        ("complete", deliveries(|server| &server.completed)),
+        ("peer_gone", deliveries(|server| &server.peer_gone)),
+        ("too_slow", deliveries(|server| &server.too_slow)),
+        ("disk_failed", deliveries(|server| &server.disk_failed)),
+        ("damaged", deliveries(|server| &server.damaged)),
     ];
-    let ends = ends.map(|(outcome, count)| (vec![("outcome", outcome.into())], count.value()));
+    let ends = ends.map(|(outcome, count)| (vec![("outcome", outcome.into())], count));
     page.counter("tactus_streams_ended", "Streams ended, by outcome", None, ends)?;
     let help = "Payload bytes taken by sockets";
     page.counter(

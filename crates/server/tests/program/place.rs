@@ -148,10 +148,12 @@ impl Site {
 #[test]
 fn every_server_moves_between_cores_while_streams_run_and_no_byte_is_lost() {
     let _turn = turn();
-    let site = Site::new("");
+    let second = "delivery.1";
+    let placement = ALL_ON_ONE.replace("\"link\"", &format!("\"{second}\", \"link\""));
+    let site = Site::placed(&placement, "");
     let streams: Vec<_> = ["8M", "12M", "16M"].map(|rate| site.play(rate)).into();
     let moving = |core: &str| {
-        for name in SERVERS {
+        for name in SERVERS.into_iter().chain([second]) {
             let moved = site.place(&["move", name, "--core", core]);
             let said = String::from_utf8_lossy(&moved.stdout).into_owned();
             assert!(moved.status.success() && said.starts_with(name), "{moved:?}");
@@ -161,7 +163,7 @@ fn every_server_moves_between_cores_while_streams_run_and_no_byte_is_lost() {
         let there = site.placement().into_iter().find(|(cpu, _)| *cpu == core).expect("a core");
         there.1
     };
-    let mut every = SERVERS.map(str::to_owned).to_vec();
+    let mut every: Vec<_> = SERVERS.into_iter().chain([second]).map(str::to_owned).collect();
     every.sort();
     for _ in 0..3 {
         moving("0");

@@ -15,6 +15,7 @@ use tactus_engine::message::{
     self, Blocks, Command, Connection, Datagrams, Extent, LinkId, Origin, Outcome, Output,
     PacketServerId, Pin, Rate, Report, Schedule, Start, StreamId, TitleId, VolumeId,
 };
+use tactus_ring::spsc::Consumer;
 
 use super::schedule::Event;
 use super::{Mode, World};
@@ -217,11 +218,11 @@ impl World {
         let end = title.len_at(self.now);
         let is_whole = end == title.len;
         // The rest of the ring is for urgent commands.
-        let has_room = self.control.commands.free() > 6 * self.swarm.streams as usize;
-        self.starting.push(title.volume);
-        let is_said = has_room
-            && self.control.commands.push(Command::Extend { stream, end, is_whole }).is_ok();
-        self.wake();
+        let commands = &mut self.control.commands[usize::from(stream.server.0)];
+        let has_room = commands.free() > 6 * self.swarm.streams as usize;
+        self.starting.push((title.volume, stream.server));
+        let is_said = has_room && commands.push(Command::Extend { stream, end, is_whole }).is_ok();
+        self.wake(stream.server);
         if !(is_said && is_whole) {
             self.push(self.now + every, Event::Grow { stream, every });
         }
@@ -321,7 +322,7 @@ impl World {
                 (Framing::Plain, Output::Connection(connection))
             }
         };
-        self.starting.push(grant.volume);
+        self.starting.push((grant.volume, stream.server));
         let origin = self.origin(title);
         let range = first..end;
         let extent = match (grows, repeats) {
@@ -432,9 +433,10 @@ impl World {
     }
 
     pub(super) fn command(&mut self, command: Command) {
-        let pushed = self.control.commands.push(command);
+        let server = command.stream().server;
+        let pushed = self.control.commands[usize::from(server.0)].push(command);
         require(pushed.is_ok(), Invariant::Assertion, || "the ring of commands is full".to_owned());
-        self.wake();
+        self.wake(server);
     }
 
     pub(super) fn leave(&mut self, stream: StreamId) {
@@ -450,7 +452,8 @@ impl World {
             if pinned.relying > 0 || !pinned.is_complete {
                 return self.push(now + SECOND, Event::Leave { stream });
             }
-            // The engine takes commands in order: its memory may be promised at once.
+            // Its memory may be promised at once: a delivery server takes commands in order, and a
+            // stream of another one waits for the memory.
             live.is_given_up = true;
             self.broker.release(live.grant);
         }
@@ -471,7 +474,7 @@ impl World {
     }
 
     fn read_reports(&mut self) {
-        while let Some(report) = self.control.reports.pop() {
+        while let Some(report) = self.control.reports.iter_mut().find_map(Consumer::pop) {
             match report {
                 Report::Finished { stream, outcome, sent } => self.finished(stream, outcome, sent),
                 Report::Retired { stream, .. } => self.retired(stream),

@@ -93,7 +93,7 @@ impl World {
             match job {
                 Job::Disk => placement.disks[index] = to,
                 Job::Block => placement.blocks[index] = to,
-                Job::Delivery => placement.delivery = to,
+                Job::Delivery => placement.deliveries[index] = to,
                 Job::Link => placement.links[index] = to,
                 Job::Packets => placement.packets[index] = to,
                 Job::File => {
