@@ -25,6 +25,7 @@ use tactus_ring::shared::{
 use crate::doorbell::{self, Peer};
 use crate::error::{Error, Result};
 use crate::memory::Mapping;
+use crate::neighbour::Neighbour;
 use crate::options::Options;
 use crate::pages::{PAGE, Pages};
 use crate::protocol::{self, Change, Reply};
@@ -50,6 +51,9 @@ pub(crate) struct State {
     answers: Receiver<ANSWER_WORDS>,
     server_mark: SleepMark,
     own_mark: SleepMark,
+    neighbour: Neighbour,
+    /// The server slept at a request, was rung for, and has not answered since.
+    has_rung: bool,
     pub(crate) table: Table,
     pub(crate) pages: Pages,
     pub(crate) streams: Vec<Arc<StreamGauge>>,
@@ -117,7 +121,9 @@ impl Connection {
             requests: Sender::new(words.clone(), RingLayout::new(layout::REQUESTS, RING_SLOTS)),
             answers: Receiver::new(words.clone(), RingLayout::new(layout::ANSWERS, RING_SLOTS)),
             server_mark: SleepMark::new(words.clone(), layout::SERVER_ASLEEP),
-            own_mark: SleepMark::new(words, layout::CLIENT_ASLEEP),
+            own_mark: SleepMark::new(words.clone(), layout::CLIENT_ASLEEP),
+            neighbour: Neighbour::new(words),
+            has_rung: false,
             table: Table::new(),
             pages: Pages::new(data.len() / PAGE),
             streams: vec![],
@@ -224,8 +230,12 @@ impl Connection {
         // Never full: there are no more requests under way than it has slots.
         if state.requests.push(&request.encode()) != Ok(true) {
             state.end(&Error::broken());
-        } else if state.server_mark.must_ring() && doorbell::ring(&self.doorbell) == Peer::Gone {
-            self.end_after_answers(state);
+        } else if state.server_mark.must_ring() {
+            state.neighbour.tell();
+            state.has_rung = true;
+            if doorbell::ring(&self.doorbell) == Peer::Gone {
+                self.end_after_answers(state);
+            }
         }
         Ok(token)
     }
@@ -265,7 +275,7 @@ impl Connection {
                 self.release(state);
                 return Ok(None);
             }
-            if now < *spin_until.get_or_insert(now + self.spin) {
+            if now < *spin_until.get_or_insert_with(|| now + state.spin(self.spin)) {
                 self.release(state);
                 std::hint::spin_loop();
                 state = self.current();
@@ -310,6 +320,8 @@ impl Connection {
     /// The caller that has slept is awake, and another one may sleep.
     fn wake_up(&self, state: &mut State) {
         state.is_sleeping = false;
+        // The kernel may have put it elsewhere.
+        state.neighbour.tell();
         // The bytes for an event loop are left to it.
         if !state.is_armed {
             state.own_mark.clear();
@@ -491,9 +503,16 @@ impl State {
             any = true;
         }
         if any {
+            self.has_rung = false;
             self.settle();
         }
         any
+    }
+
+    /// How long a caller looks for its answer: not at all on the processor of a server that sleeps.
+    /// The answer then wakes it, and the kernel puts it on an idle processor, where there is one.
+    fn spin(&mut self, spin: Duration) -> Duration {
+        if self.has_rung && self.neighbour.is_beside() { Duration::ZERO } else { spin }
     }
 
     /// Nothing is answered any more.

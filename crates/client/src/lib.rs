@@ -60,6 +60,7 @@ pub mod doorbell;
 pub mod socket;
 
 mod error;
+mod neighbour;
 mod options;
 mod pages;
 

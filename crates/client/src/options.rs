@@ -11,8 +11,9 @@ pub struct Options {
     /// fewer. 4 MiB by default.
     pub data: u64,
     /// How long a call that waits looks for its answer before it sleeps. An answer within this time
-    /// costs no wake-up. Zero sleeps at once. 20 us by default, as long as
-    /// the server looks for the next request.
+    /// costs no wake-up. Zero sleeps at once. 20 us by default, as long as the server looks for the
+    /// next request. On the processor of a server that sleeps a call sleeps at once in any case:
+    /// the server could not answer meanwhile.
     pub spin: Duration,
     /// How long a request for a name may take: opening, facts, lists. When it is over, the server
     /// counts as gone. `None`, the default, waits without limit.

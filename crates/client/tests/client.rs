@@ -14,11 +14,12 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
+use rustix::thread::{CpuSet, sched_getcpu, sched_setaffinity};
 use tactus_client::protocol::Reply;
 use tactus_client::{
     BitRate, Client, Completion, Error, Nanos, Options, PIECE, ReadRequest, Title, memory, now,
 };
-use tactus_core::local::{Answer, layout};
+use tactus_core::local::{Answer, layout, processor_word};
 use tactus_core::units::MonoTime;
 
 use fake::{FakeServer, TITLE_LEN, TITLE_RATE, byte};
@@ -211,6 +212,33 @@ fn a_client_that_is_awake_is_never_rung_for() {
         client.wait(None).unwrap().unwrap();
     }
     assert_eq!(server.control.rings.load(Ordering::SeqCst), 0);
+}
+
+/// However long it looks for answers elsewhere.
+#[test]
+fn a_client_on_the_processor_of_a_sleeping_server_sleeps_at_once_and_no_other_does() {
+    let here = sched_getcpu();
+    let mut only = CpuSet::new();
+    only.set(here);
+    sched_setaffinity(None, &only).unwrap();
+    let (server, client, title) = connect_with(4 << 20, Duration::from_secs(3600));
+    let rings_at = |processor: u32| {
+        server.control.processor.store(processor_word(processor), Ordering::SeqCst);
+        for nth in 0..100 {
+            // The server sleeps by then, and has said where it is.
+            std::thread::sleep(Duration::from_millis(3));
+            let buffer = client.buffer(100).unwrap();
+            client.submit(ReadRequest::new(&title, nth, buffer)).unwrap();
+            expect(0, nth, client.wait(None).unwrap().unwrap().bytes().unwrap());
+        }
+        server.control.rings.swap(0, Ordering::SeqCst)
+    };
+    assert_eq!(rings_at(here as u32 + 1), 0);
+    assert!(rings_at(here as u32) > 0);
+    let told = &server.control.processor_of_client;
+    while told.load(Ordering::SeqCst) != processor_word(here as u32) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 #[test]

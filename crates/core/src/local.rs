@@ -34,6 +34,12 @@ pub mod layout {
     pub const SERVER_ASLEEP: usize = 512;
     /// Set while the client sleeps.
     pub const CLIENT_ASLEEP: usize = 640;
+    /// The processor of the server, by [`processor_word`](super::processor_word), written by the
+    /// server.
+    pub const SERVER_PROCESSOR: usize = 768;
+    /// The processor on which the client was when it last rang or woke up, written by the client. A
+    /// hint: whatever is there, only this client waits longer or shorter.
+    pub const CLIENT_PROCESSOR: usize = 896;
     /// The slots of the requests.
     pub const REQUEST_SLOTS: usize = 4096;
     /// The slots of the answers.
@@ -47,6 +53,12 @@ pub mod layout {
     pub const ANSWERS: [usize; 3] = [ANSWERS_PUSHED, ANSWERS_TAKEN, ANSWER_SLOTS];
 
     const _: () = assert!(ANSWER_SLOTS + RING_SLOTS as usize * ANSWER_WORDS * 8 <= DATA);
+}
+
+/// A processor as a word of the shared memory: its number and one, so that zero is none.
+#[must_use]
+pub const fn processor_word(processor: u32) -> u64 {
+    processor as u64 + 1
 }
 
 /// What a request wants.

@@ -279,13 +279,16 @@ pub trait PacketPort: Send {
     fn read(&mut self, now: MonoTime, part: FilePart, into: &mut [u8]) -> Result<(), i32>;
 }
 
-/// The page cache, read by copies.
+/// What the file server has of its host: the page cache, read by copies, and where it runs.
 pub trait FilePort: Send {
     /// Copies a part of a file, which the page cache must hold, into memory of the same length.
     ///
     /// # Errors
     /// The error number, if the file has lost these bytes.
     fn read(&mut self, part: FilePart, into: &mut [u8]) -> Result<(), i32>;
+
+    /// The processor that the calling thread is on.
+    fn processor(&self) -> u32;
 }
 
 /// Wakes the other side of a ring, if it sleeps.

@@ -16,7 +16,7 @@ pub(crate) mod fixture;
 
 use std::sync::Arc;
 
-use tactus_core::local::Request;
+use tactus_core::local::{Request, processor_word};
 use tactus_core::mutant;
 use tactus_core::ports::{FilePart, FilePort, Waker};
 use tactus_core::timed::ReserveUse;
@@ -55,6 +55,8 @@ pub struct FileServer {
     /// Wakes the control side when there are reports.
     waker: Box<dyn Waker>,
     attention: Attention,
+    /// Where it runs, as its clients know it; zero before the first request.
+    processor: u64,
     /// The next turn should follow at once.
     is_awake: bool,
     /// The time of the earliest answer that waits for its time.
@@ -109,6 +111,7 @@ impl FileServer {
             reports: parts.reports,
             waker: parts.waker,
             attention: Attention::default(),
+            processor: 0,
             is_awake: false,
             next_answer: None,
             is_near: false,
@@ -123,6 +126,7 @@ impl FileServer {
         match command {
             LocalCommand::Attach(client) => {
                 let index = client.id.index;
+                client.own_processor.store(self.processor);
                 let held = self.spare.pop().expect("one for each slot");
                 let row = &mut self.clients[usize::from(index)];
                 assert!(row.is_none(), "a slot is given away once");
@@ -489,6 +493,25 @@ impl FileServer {
         }
     }
 
+    /// Tells the clients where the server runs, if it has moved since it last fell asleep.
+    fn say_where(&mut self) {
+        let here = processor_word(self.port.processor());
+        if here != self.processor {
+            self.processor = here;
+            for &index in &self.active {
+                let row = self.clients[usize::from(index)].as_ref();
+                row.expect("an active slot has a client").client.own_processor.store(here);
+            }
+        }
+    }
+
+    /// Whether the client's program runs on the processor of this server: it cannot ask again
+    /// before this thread sleeps. It is not trusted: one that lies is waited for in vain, or not.
+    fn is_beside(&mut self, index: u16) -> bool {
+        let processor = self.processor;
+        self.row(index).client.client_processor.load() == processor
+    }
+
     /// Falls asleep: from now on clients ring. Looks once more at what came before.
     fn fall_asleep(&mut self, now: MonoTime) -> bool {
         let mut any = false;
@@ -550,12 +573,18 @@ impl Server for FileServer {
             return any;
         }
         (self.has_work, self.next_answer, self.next_want) = (false, None, None);
-        let mut is_asked = false;
+        let (mut is_asked, mut is_worth_waiting) = (false, false);
         for at in 0..self.active.len() {
             let index = self.active[at];
-            is_asked |= self.serve(now, index);
+            if self.serve(now, index) {
+                if !is_asked && !self.is_awake {
+                    self.say_where();
+                }
+                is_asked = true;
+                is_worth_waiting |= !self.is_beside(index);
+            }
         }
-        if is_asked {
+        if is_worth_waiting {
             self.attention.extend(now);
         }
         let was_awake = std::mem::replace(&mut self.is_awake, self.attention.stays(now));

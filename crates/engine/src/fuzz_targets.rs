@@ -4,6 +4,8 @@
 //! are bounded, the reads of another program come with the right bytes, and nothing of the first
 //! program is left when it is detached. Compiled for tests and fuzzing only.
 
+use std::sync::atomic::Ordering;
+
 use tactus_core::local::{Operation, REQUEST_WORDS, Request, layout};
 use tactus_core::units::{Bytes, MonoTime, Nanos};
 
@@ -114,19 +116,22 @@ impl Steps<'_> {
             b'p' => {
                 // More than was pushed: what is in the slots already.
                 let more = u64::from(self.byte());
-                let pushed = self.word(layout::REQUESTS_TAKEN);
+                let pushed = self.program.word(layout::REQUESTS_TAKEN);
                 self.program.write(layout::REQUESTS_PUSHED, pushed.wrapping_add(more));
             }
             b'a' => while let Ok(Some(_)) = self.program.answers.pop() {},
             b't' => {
-                let taken = self.word(layout::ANSWERS_PUSHED);
+                let taken = self.program.word(layout::ANSWERS_PUSHED);
                 let more = u64::from(self.byte());
                 self.program.write(layout::ANSWERS_TAKEN, taken.wrapping_add(more));
             }
             b'm' => {
-                let is_set = self.byte() & 1;
-                self.program.write(layout::CLIENT_ASLEEP, is_set.into());
+                let byte = u64::from(self.byte());
+                self.program.write(layout::CLIENT_ASLEEP, byte & 1);
+                self.program.write(layout::CLIENT_PROCESSOR, byte >> 1);
             }
+            // The server moves to another processor.
+            b'v' => fixture.processor.store(self.byte().into(), Ordering::Relaxed),
             b'q' => {
                 let micros = u64::from(self.byte());
                 fixture.now += Nanos::from_micros(micros);
@@ -221,11 +226,5 @@ impl Steps<'_> {
             self.handles[handle as usize] = HandleState::Free;
             self.reserved[handle as usize] = false;
         }
-    }
-
-    fn word(&self, at: usize) -> u64 {
-        let mut word = [0; 8];
-        self.program.memory.copy_out(at as u64, &mut word);
-        u64::from_le_bytes(word)
     }
 }

@@ -14,6 +14,8 @@ use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit};
 use tactus_core::ports::{FilePart, FilePort};
 
+use crate::thread;
+
 mod extents;
 pub use extents::{Extent, extents, first_position};
 
@@ -160,6 +162,10 @@ pub struct CachedFiles;
 impl FilePort for CachedFiles {
     fn read(&mut self, part: FilePart, into: &mut [u8]) -> Result<(), i32> {
         read_part(part, into)
+    }
+
+    fn processor(&self) -> u32 {
+        thread::processor()
     }
 }
 

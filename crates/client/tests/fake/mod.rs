@@ -24,7 +24,7 @@ use tactus_core::local::{
     ANSWER_WORDS, Answer, Operation, REQUEST_WORDS, RING_SLOTS, Request, layout,
 };
 use tactus_ring::shared::{
-    Receiver, RingLayout, Sender, SharedBytes, SharedMemory, SleepMark, Words,
+    Receiver, RingLayout, Sender, SharedBytes, SharedMemory, SharedWord, SleepMark, Words,
 };
 
 /// Length of every title in bytes.
@@ -57,6 +57,9 @@ pub(crate) struct Control {
     pub(crate) rings: AtomicU64,
     /// Requests taken.
     pub(crate) requests: AtomicU64,
+    /// Where the server says that it runs, and where the client does, as words of the memory.
+    pub(crate) processor: AtomicU64,
+    pub(crate) processor_of_client: AtomicU64,
     /// Titles closed, and writers ended.
     pub(crate) closed: AtomicU64,
     /// Bytes that the client has written.
@@ -313,6 +316,8 @@ struct Engine {
     answers: Sender<ANSWER_WORDS>,
     own_mark: SleepMark,
     client_mark: SleepMark,
+    own_processor: SharedWord,
+    client_processor: SharedWord,
     data: SharedBytes,
     doorbell: OwnedFd,
     control: Arc<Control>,
@@ -329,7 +334,9 @@ impl Engine {
             requests: Receiver::new(words.clone(), requests),
             answers: Sender::new(words.clone(), answers),
             own_mark: SleepMark::new(words.clone(), layout::SERVER_ASLEEP),
-            client_mark: SleepMark::new(words, layout::CLIENT_ASLEEP),
+            client_mark: SleepMark::new(words.clone(), layout::CLIENT_ASLEEP),
+            own_processor: SharedWord::new(words.clone(), layout::SERVER_PROCESSOR),
+            client_processor: SharedWord::new(words, layout::CLIENT_PROCESSOR),
             data: SharedBytes::new(memory, layout::DATA),
             doorbell,
             control,
@@ -339,6 +346,9 @@ impl Engine {
 
     fn run(mut self) {
         while !self.control.stop.load(Ordering::SeqCst) {
+            self.own_processor.store(self.control.processor.load(Ordering::SeqCst));
+            let of_client = self.client_processor.load();
+            self.control.processor_of_client.store(of_client, Ordering::SeqCst);
             if self.turn() {
                 continue;
             }

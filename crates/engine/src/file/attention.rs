@@ -37,7 +37,7 @@ pub(super) struct Attention {
 }
 
 impl Attention {
-    /// A request has come.
+    /// A request has come, and the next one may come while the server is awake.
     pub(super) fn extend(&mut self, now: MonoTime) {
         self.until = now + AWAKE;
     }

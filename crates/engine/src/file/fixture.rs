@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use tactus_core::local::{Answer, Operation, Request, layout};
 use tactus_core::ports::{FileHandle, FilePart, FilePort, Waker};
@@ -67,6 +68,8 @@ pub(crate) struct Fixture {
     /// The bytes of each title.
     titles: Vec<Arc<dyn SharedMemory>>,
     counters: Arc<FileCounters>,
+    /// Where the server runs.
+    pub(crate) processor: Arc<AtomicU32>,
     pub(crate) now: MonoTime,
     /// Clients that were reported as broken.
     pub(crate) broken: Vec<ClientId>,
@@ -97,10 +100,11 @@ impl Fixture {
         let (commands, server_commands) = ring(each);
         let (server_reports, reports) = ring(each);
         let counters = Arc::<FileCounters>::default();
+        let processor = Arc::<AtomicU32>::default();
         let server = FileServer::new(FileParts {
             clients: usize::from(CLIENTS),
             volumes: parts,
-            port: Box::new(PageCache),
+            port: Box::new(Host { processor: Arc::clone(&processor) }),
             commands: server_commands,
             reports: server_reports,
             waker: Box::new(NoWaker),
@@ -116,6 +120,7 @@ impl Fixture {
             volumes,
             titles,
             counters,
+            processor,
             now,
             broken,
             detached,
@@ -334,13 +339,19 @@ impl BlockTable {
     }
 }
 
-/// The file of each title.
-struct PageCache;
+/// The file of each title, and where the server runs.
+struct Host {
+    processor: Arc<AtomicU32>,
+}
 
-impl FilePort for PageCache {
+impl FilePort for Host {
     fn read(&mut self, part: FilePart, into: &mut [u8]) -> Result<(), i32> {
         write(TitleId(part.file.0 as u64), part.offset.0, into);
         Ok(())
+    }
+
+    fn processor(&self) -> u32 {
+        self.processor.load(Ordering::Relaxed)
     }
 }
 

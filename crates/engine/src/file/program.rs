@@ -60,4 +60,14 @@ impl Program {
     pub fn write(&mut self, at: usize, word: u64) {
         self.memory.copy_in(at as u64, &word.to_le_bytes());
     }
+
+    /// Reads one word of the memory, at this byte.
+    ///
+    /// # Panics
+    /// If the word does not lie within the memory.
+    pub fn word(&self, at: usize) -> u64 {
+        let mut word = [0; 8];
+        self.memory.copy_out(at as u64, &mut word);
+        u64::from_le_bytes(word)
+    }
 }

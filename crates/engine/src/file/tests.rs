@@ -1,6 +1,8 @@
 //! What one program can take of a turn.
 
-use tactus_core::local::{Answer, Operation, RING_SLOTS, Request};
+use std::sync::atomic::Ordering;
+
+use tactus_core::local::{Answer, Operation, RING_SLOTS, Request, layout, processor_word};
 use tactus_core::units::{Bytes, MonoTime, Nanos};
 
 use super::REQUESTS_MAX;
@@ -34,6 +36,61 @@ fn l03_requests_have_an_end_in_each_turn_and_none_is_forgotten() {
         }
         assert!(turns >= 4, "{turns} turns");
         assert!(fixture.broken.is_empty());
+    }
+}
+
+/// Has the server take a request. Returns whether it waits for the next one.
+fn waits_after(fixture: &mut Fixture, program: &mut Program) -> bool {
+    // Behind the last wait, in the first part of a period.
+    fixture.now += Nanos::from_millis(10);
+    assert_eq!(program.requests.push(&[1, 1, 0, 0, 0, 0, 0, 0]), Ok(true));
+    program.server_mark.must_ring();
+    fixture.turn();
+    assert!(program.answers.pop().expect("an honest server").is_some());
+    let waits = fixture.turn() == Some(fixture.now);
+    fixture.now += Nanos::from_micros(100);
+    fixture.turn();
+    assert!(program.server_mark.must_ring(), "it sleeps, and is rung for");
+    waits
+}
+
+#[test]
+fn no_program_on_the_processor_of_the_server_is_waited_for() {
+    let mut fixture = Fixture::new();
+    let mut programs = [fixture.attach(0), fixture.attach(1)];
+    fixture.processor.store(3, Ordering::Relaxed);
+    let [beside, other] = &mut programs;
+    assert!(waits_after(&mut fixture, beside), "it has not said where it is");
+    beside.write(layout::CLIENT_PROCESSOR, processor_word(3));
+    other.write(layout::CLIENT_PROCESSOR, processor_word(2));
+    assert!(!waits_after(&mut fixture, beside));
+    assert!(waits_after(&mut fixture, other));
+    // One that is waited for is reason enough, whoever else asks.
+    assert_eq!(beside.requests.push(&[1, 1, 0, 0, 0, 0, 0, 0]), Ok(true));
+    assert!(waits_after(&mut fixture, other));
+    assert!(!waits_after(&mut fixture, beside));
+    // The server moves.
+    fixture.processor.store(2, Ordering::Relaxed);
+    assert!(waits_after(&mut fixture, beside));
+    assert!(!waits_after(&mut fixture, other));
+}
+
+#[test]
+fn each_program_knows_where_the_server_runs_from_its_first_request_on() {
+    let mut fixture = Fixture::new();
+    let mut first = fixture.attach(0);
+    fixture.processor.store(5, Ordering::Relaxed);
+    fixture.turn();
+    assert_eq!(first.word(layout::SERVER_PROCESSOR), 0, "nobody has asked");
+    waits_after(&mut fixture, &mut first);
+    assert_eq!(first.word(layout::SERVER_PROCESSOR), processor_word(5));
+    let second = fixture.attach(1);
+    fixture.turn();
+    assert_eq!(second.word(layout::SERVER_PROCESSOR), processor_word(5));
+    fixture.processor.store(0, Ordering::Relaxed);
+    waits_after(&mut fixture, &mut first);
+    for program in [&first, &second] {
+        assert_eq!(program.word(layout::SERVER_PROCESSOR), processor_word(0));
     }
 }
 

@@ -6,7 +6,7 @@ use tactus_core::local::{ANSWER_WORDS, REQUEST_WORDS, RING_SLOTS, Request, layou
 use tactus_core::ports::Waker;
 use tactus_core::timed::{ReserveUse, TimedReserve};
 use tactus_ring::shared::{
-    Receiver, RingLayout, Sender, SharedBytes, SharedMemory, SleepMark, Words,
+    Receiver, RingLayout, Sender, SharedBytes, SharedMemory, SharedWord, SleepMark, Words,
 };
 
 use super::Origin;
@@ -32,6 +32,10 @@ pub struct LocalClient {
     pub(crate) own_mark: SleepMark,
     /// Set while the client sleeps.
     pub(crate) client_mark: SleepMark,
+    /// Where the file server runs, for the client.
+    pub(crate) own_processor: SharedWord,
+    /// Where the client says that it runs.
+    pub(crate) client_processor: SharedWord,
     pub(crate) data: SharedBytes,
     /// Wakes the client. Never blocks.
     pub(crate) bell: Box<dyn Waker>,
@@ -66,7 +70,9 @@ impl LocalClient {
             requests: Receiver::new(words.clone(), RingLayout::new(layout::REQUESTS, RING_SLOTS)),
             answers: Sender::new(words.clone(), RingLayout::new(layout::ANSWERS, RING_SLOTS)),
             own_mark,
-            client_mark: SleepMark::new(words, layout::CLIENT_ASLEEP),
+            client_mark: SleepMark::new(words.clone(), layout::CLIENT_ASLEEP),
+            own_processor: SharedWord::new(words.clone(), layout::SERVER_PROCESSOR),
+            client_processor: SharedWord::new(words, layout::CLIENT_PROCESSOR),
             data: SharedBytes::new(memory, layout::DATA),
             bell,
             handles: (0..HANDLES_MAX).map(|_| None).collect(),

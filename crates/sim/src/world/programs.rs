@@ -118,6 +118,11 @@ impl FilePort for PageCaches {
         content::expected(number as u64, part.offset.0, into);
         Ok(())
     }
+
+    /// Programs do not say where they run.
+    fn processor(&self) -> u32 {
+        0
+    }
 }
 
 impl Programs {

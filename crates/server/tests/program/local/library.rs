@@ -3,6 +3,7 @@
 use std::os::fd::AsFd;
 
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use tactus_client::{Client, Nanos, Options, ReadRequest, now};
 
 use super::*;
@@ -55,6 +56,37 @@ fn the_library_reads_titles_by_copy_in_place_at_a_time_and_by_an_event_loop() {
         assert!(completion.bytes().expect("bytes") == &bytes[5..4101]);
         assert!(completion.at >= when);
     }
+    served.wait_until_nobody_is_left();
+}
+
+/// Elsewhere it looks for each answer, here for an hour. On the processor of the server that would
+/// be in vain: it sleeps, and is woken.
+#[test]
+fn a_program_reads_on_each_processor_and_sleeps_at_once_on_that_of_the_server() {
+    let _turn = turn();
+    let served = serve();
+    let options = Options { spin: Duration::from_secs(3600), ..Options::default() };
+    let read_on = |processor: usize| {
+        let mut only = CpuSet::new();
+        only.set(processor);
+        sched_setaffinity(None, &only).expect("a processor that it may use");
+        let before = served.metric("tactus_local_wakes_total");
+        let client = Client::connect_with(&served.socket, &options).expect("a connection");
+        let title = client.open(TITLE).expect("a title");
+        let mut copy = vec![0; 5000];
+        for offset in (0..served.bytes.len()).step_by(9973).take(200) {
+            let read = title.read_at(offset as u64, &mut copy).expect("bytes");
+            assert!(copy[..read] == served.bytes[offset..offset + read]);
+        }
+        served.metric("tactus_local_wakes_total") > before
+    };
+    let allowed = sched_getaffinity(None).expect("the processors of the test");
+    let processors = (0..CpuSet::MAX_CPU).filter(|&processor| allowed.is_set(processor));
+    // A thread for each, because the affinity is the thread's.
+    let slept = processors.filter(|&processor| {
+        std::thread::scope(|scope| scope.spawn(|| read_on(processor)).join().expect("no panic"))
+    });
+    assert_eq!(slept.count(), 1, "the file server is on one processor");
     served.wait_until_nobody_is_left();
 }
 
