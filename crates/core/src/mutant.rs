@@ -138,6 +138,8 @@ mod switch {
         ClientLeaseKept,
         /// A block for a moment that is kept is wanted at the moment.
         MomentWantedLate,
+        /// A block for a moment that is kept comes after the reads of all streams.
+        MomentBestEffort,
         /// A file server that moves leaves the answers behind that wait for their time.
         AnswersLeftBehind,
         /// The balancer looks at promises alone, and not at the time that servers use.
@@ -150,7 +152,7 @@ mod switch {
 
     impl Mutant {
         /// Those of the engine.
-        pub const ALL: [Self; 34] = [
+        pub const ALL: [Self; 35] = [
             Self::RemainderDropped,
             Self::ClockEarly,
             Self::SweepUnsorted,
@@ -183,6 +185,7 @@ mod switch {
             Self::ArrivalUnwoken,
             Self::ClientLeaseKept,
             Self::MomentWantedLate,
+            Self::MomentBestEffort,
             Self::AnswersLeftBehind,
             Self::AnswerMisdirected,
         ];

@@ -425,7 +425,7 @@ impl FileServer {
                         return any;
                     }
                     want.deadline = used.reserve.due(when, left);
-                    want.best_effort = false;
+                    want.best_effort = mutant!(MomentBestEffort, true, false);
                     entry.promised_wants += 1;
                 } else if entry.wants == client::WANTS_MAX {
                     return any;
