@@ -126,6 +126,12 @@ pub struct Request {
 }
 
 impl Request {
+    /// Whether it takes effect at a moment, and not at once.
+    #[must_use]
+    pub const fn has_moment(&self) -> bool {
+        self.when.0 > 0
+    }
+
     /// Its words.
     #[must_use]
     pub const fn encode(&self) -> [u64; REQUEST_WORDS] {

@@ -8,6 +8,7 @@
 mod attention;
 mod client;
 mod forwarding;
+mod lead_time;
 #[cfg(any(test, feature = "fuzz-targets"))]
 pub mod program;
 
@@ -26,8 +27,9 @@ use tactus_ring::spsc::{Consumer, Producer};
 
 use crate::counters::FileCounters;
 use crate::egress::Memory;
-use crate::file::attention::{APPROACH, Attention};
+use crate::file::attention::Attention;
 use crate::file::client::{ClientLease, EBADF, Entry, Pending, Progress};
+use crate::file::lead_time::LeadTime;
 use crate::internal::{BlockRequest, FromBlock, RoundEnd, ToBlock};
 use crate::message::local::Handle;
 use crate::message::{ClientId, LocalClient, LocalCommand, LocalReport, Origin, VolumeId};
@@ -57,8 +59,11 @@ pub struct FileServer {
     attention: Attention,
     /// Where it runs, as its clients know it; zero before the first request.
     processor: u64,
+    /// The program that was served last may follow with its next request at once.
+    expects_more: bool,
     /// The next turn should follow at once.
     is_awake: bool,
+    lead_time: LeadTime,
     /// The time of the earliest answer that waits for its time.
     next_answer: Option<MonoTime>,
     /// A turn without sleep follows, because a moment is near.
@@ -112,7 +117,9 @@ impl FileServer {
             waker: parts.waker,
             attention: Attention::default(),
             processor: 0,
+            expects_more: false,
             is_awake: false,
+            lead_time: LeadTime::default(),
             next_answer: None,
             is_near: false,
             next_want: None,
@@ -294,13 +301,19 @@ impl FileServer {
             if let Some(pending) = self.row(index).pending[at] {
                 left -= 1;
                 let budget = &mut budgets[usize::from(pending.is_promised)];
-                any |= self.advance(now, index, at, budget);
+                let did = self.advance(now, index, at, budget);
+                self.expects_more |= did && !pending.request.has_moment();
+                any |= did;
             }
         }
         let entry = self.row(index);
-        if std::mem::take(&mut entry.has_answers) && entry.client.client_mark.must_ring() {
-            entry.client.bell.wake();
-            self.counters.rings.add(1);
+        if std::mem::take(&mut entry.has_answers) {
+            if entry.client.client_mark.must_ring() {
+                entry.client.bell.wake();
+                self.counters.rings.add(1);
+            } else {
+                self.expects_more = true;
+            }
         }
         if self.row(index).has_lied {
             self.break_off(index);
@@ -309,7 +322,7 @@ impl FileServer {
     }
 
     fn take_requests(&mut self, now: MonoTime, index: u16) -> Result<bool, Broken> {
-        let mut any = false;
+        let (mut any, mut expects_more) = (false, false);
         let turn = self.turn;
         for _ in 0..TAKE_MAX {
             let entry = self.row(index);
@@ -321,6 +334,8 @@ impl FileServer {
             }
             let begun = Request::decode(&words)
                 .and_then(|request| Ok((request, entry.begin(now, request)?)));
+            // A read at a moment is followed by others that are no more urgent.
+            expects_more |= !begun.is_ok_and(|(request, _)| request.has_moment());
             match begun {
                 Ok((request, at)) if request.operation.is_of_writer() => {
                     self.forward(index, at, request);
@@ -339,6 +354,7 @@ impl FileServer {
             }
             self.counters.requests.add(1);
         }
+        self.expects_more |= expects_more;
         Ok(any)
     }
 
@@ -512,6 +528,14 @@ impl FileServer {
         self.row(index).client.client_processor.load() == processor
     }
 
+    /// Whether a program has taken the mark to ring, after the request that it rings for was taken
+    /// by a turn of another cause. Its next request would not ring.
+    fn is_unmarked(&self) -> bool {
+        let mut active =
+            self.active.iter().filter_map(|&at| self.clients[usize::from(at)].as_ref());
+        active.any(|entry| !entry.client.own_mark.is_set())
+    }
+
     /// Falls asleep: from now on clients ring. Looks once more at what came before.
     fn fall_asleep(&mut self, now: MonoTime) -> bool {
         let mut any = false;
@@ -556,6 +580,7 @@ fn want_of(origin: &Origin, block: u64, block_size: Bytes, token: u32) -> BlockR
 impl Server for FileServer {
     fn poll(&mut self, now: MonoTime) -> bool {
         self.turn = self.turn.wrapping_add(1);
+        self.lead_time.begin_turn(now);
         let mut any = false;
         while let Some(command) = self.commands.pop() {
             any = true;
@@ -570,18 +595,20 @@ impl Server for FileServer {
         if self.active.is_empty() {
             (self.is_awake, self.has_work, self.next_answer) = (false, false, None);
             (self.is_near, self.next_want) = (false, None);
+            self.lead_time.stay_awake();
             return any;
         }
         (self.has_work, self.next_answer, self.next_want) = (false, None, None);
         let (mut is_asked, mut is_worth_waiting) = (false, false);
         for at in 0..self.active.len() {
             let index = self.active[at];
+            self.expects_more = false;
             if self.serve(now, index) {
                 if !is_asked && !self.is_awake {
                     self.say_where();
                 }
                 is_asked = true;
-                is_worth_waiting |= !self.is_beside(index);
+                is_worth_waiting |= self.expects_more && !self.is_beside(index);
             }
         }
         if is_worth_waiting {
@@ -597,10 +624,15 @@ impl Server for FileServer {
                 }
             }
             // A mark that a client has taken to ring is set again.
-            (false, false) if is_asked => is_asked |= self.fall_asleep(now),
+            (false, false) if is_asked || self.is_unmarked() => is_asked |= self.fall_asleep(now),
             _ => {}
         }
-        self.is_near = self.attention.approaches(now, self.next_answer);
+        let is_near = self.next_answer.is_some_and(|at| self.lead_time.includes(now, at));
+        self.is_near = self.attention.approaches(now, is_near);
+        match self.is_awake || is_near {
+            true => self.lead_time.stay_awake(),
+            false => self.lead_time.sleep_until(self.next_answer),
+        }
         self.commit();
         // Requests may be left in the rings, for which no client rings again.
         self.has_work |= is_asked;
@@ -613,16 +645,18 @@ impl Server for FileServer {
         }
         let resumed = self.has_work.then(|| self.attention.resumed(now));
         // A little before a moment, unless the time for such waits is used up.
-        let next = self.next_answer.map(|next| match next > now + APPROACH {
-            true => next.before(APPROACH),
-            false => next,
+        let next = self.next_answer.map(|next| match self.lead_time.includes(now, next) {
+            true => next,
+            false => next.before(self.lead_time.length()),
         });
         resumed.into_iter().chain(next).chain(self.next_want).min()
     }
 
     /// A move needs nothing: all of the server goes with it.
-    #[cfg(feature = "mutants")]
     fn leave(&mut self, _cpu: u32) {
+        // The processor of another core may take longer to wake up.
+        self.lead_time = LeadTime::default();
+        #[cfg(feature = "mutants")]
         if mutant!(AnswersLeftBehind, true, false) {
             self.clients.iter_mut().flatten().for_each(Entry::forget_answers);
         }

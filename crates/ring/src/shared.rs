@@ -261,6 +261,11 @@ impl SleepMark {
         fence(Ordering::SeqCst);
     }
 
+    /// Whether it is set: the other side takes it to ring.
+    pub fn is_set(&self) -> bool {
+        self.words.at(self.at).load(Ordering::Relaxed) != 0
+    }
+
     /// Awake again.
     pub fn clear(&self) {
         self.words.at(self.at).store(0, Ordering::Relaxed);

@@ -10,10 +10,6 @@ use tactus_core::units::{MonoTime, Nanos};
 /// Time after a request in which the next one needs no wake-up.
 pub(super) const AWAKE: Nanos = Nanos::from_micros(20);
 
-/// Time before a moment at which the server wakes up: a core that sleeps until the moment is late
-/// by the time that its processor takes to wake up.
-pub(super) const APPROACH: Nanos = Nanos::from_micros(100);
-
 /// The clock is divided into periods of this length.
 const PERIOD: Nanos = Nanos::from_millis(10);
 
@@ -47,11 +43,11 @@ impl Attention {
         now < self.until && self.is_free(now)
     }
 
-    /// Whether the next turn should follow at once, because a request waits for `moment`. Call it
-    /// once in each turn.
-    pub(super) fn approaches(&mut self, now: MonoTime, moment: Option<MonoTime>) -> bool {
+    /// Whether the next turn should follow at once, because a moment `is_near`. Call it once in
+    /// each turn.
+    pub(super) fn approaches(&mut self, now: MonoTime, is_near: bool) -> bool {
         let before = self.approaching.take();
-        if moment.is_none_or(|moment| moment > now + APPROACH) {
+        if !is_near {
             return false;
         }
         if self.is_free(now) {
@@ -123,18 +119,16 @@ mod tests {
     }
 
     #[test]
-    fn it_is_awake_shortly_before_a_moment_and_not_earlier() {
+    fn it_is_awake_while_a_moment_is_near() {
         // In the beginning of a period, and in its rest.
-        for start in [1_000_000_000, 1_004_500_000] {
+        for start in [1_000_000_000, 1_008_500_000] {
             let mut attention = Attention::default();
             let start = MonoTime(start);
-            assert!(!attention.approaches(start, None), "no request waits");
-            let moment = start + Nanos::from_millis(4);
-            assert!(!attention.approaches(start, Some(moment)));
-            let near = moment.before(APPROACH);
-            assert!(!attention.approaches(MonoTime(near.0 - 1), Some(moment)));
-            assert!(attention.approaches(near, Some(moment)));
-            assert!(attention.approaches(moment, Some(moment)), "it is answered in this turn");
+            assert!(!attention.approaches(start, false));
+            for micros in 0..100 {
+                assert!(attention.approaches(start + Nanos::from_micros(micros), true));
+            }
+            assert!(!attention.approaches(start + Nanos::from_micros(100), false));
         }
     }
 
@@ -150,7 +144,7 @@ mod tests {
             let now = start + Nanos::from_micros(step * 10);
             attention.extend(now);
             let stays = attention.stays(now);
-            let approaches = attention.approaches(now, Some(now + Nanos(1)));
+            let approaches = attention.approaches(now, true);
             asleep_in[step as usize / 1000] += u64::from(!(stays || approaches));
         }
         // Each sample is 10 us: the first period has used 1 ms of its rest and owes it.

@@ -158,7 +158,7 @@ impl Entry {
 
     /// Takes a read at a moment out of the reserve of its title, if it has one.
     fn take_of_reserve(&mut self, now: MonoTime, request: &Request, len: u32) -> Result<bool, u32> {
-        let handle = self.handle_of(request).filter(|_| request.when > MonoTime(0));
+        let handle = self.handle_of(request).filter(|_| request.has_moment());
         let Some((reserve, memory)) =
             handle.and_then(|handle| Some((handle.reserve.as_mut()?, &handle.memory)))
         else {
@@ -234,7 +234,7 @@ impl Pending {
 fn check_of_writer(request: &Request, data: &SharedBytes) -> Result<u32, u32> {
     let has_bytes = request.operation == Operation::Write;
     // Nothing is written at a time.
-    if request.when.0 != 0 || has_bytes != (request.len > 0) || (!has_bytes && request.at != 0) {
+    if request.has_moment() || has_bytes != (request.len > 0) || (!has_bytes && request.at != 0) {
         return Err(EINVAL);
     }
     match data.has(request.at, u64::from(request.len)) {

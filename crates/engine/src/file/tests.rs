@@ -262,3 +262,97 @@ fn a_title_that_has_grown_is_read_to_its_new_end() {
         }
     }
 }
+
+/// What a core takes to begin a turn after a sleep: 30 us and up to 7 more.
+fn wake_up_time(nth: u64) -> Nanos {
+    Nanos::from_micros(30 + nth * 5 % 8)
+}
+
+/// A program has bytes of a title in memory copied, each at a moment 2 ms ahead, and sleeps
+/// meanwhile. Returns the time for which the core was awake, and how many moments were missed by
+/// more than 2 us.
+fn read_at_moments(fixture: &mut Fixture, program: &mut Program, reads: u64) -> (Nanos, usize) {
+    let turn_time = Nanos::from_micros(1);
+    let (mut awake, mut missed) = (Nanos(0), 0);
+    for nth in 0..reads {
+        let when = fixture.now + Nanos::from_millis(2);
+        let (operation, offset) = (Operation::Read, Bytes(nth % 1000));
+        let request = Request { token: nth, operation, handle: 0, offset, len: 3000, at: 0, when };
+        assert_eq!(program.requests.push(&request.encode()), Ok(true));
+        program.own_mark.set();
+        // Its doorbell wakes the core.
+        assert!(program.server_mark.must_ring(), "the server sleeps");
+        let mut is_answered = false;
+        loop {
+            let next = fixture.turn();
+            (fixture.now, awake) = (fixture.now + turn_time, awake + turn_time);
+            while let Some(answer) = answer(program) {
+                missed += usize::from(answer.at > when + Nanos::from_micros(2));
+                is_answered = true;
+            }
+            match next.filter(|&next| !is_answered || next <= fixture.now) {
+                Some(next) if next > fixture.now => fixture.now = next + wake_up_time(nth),
+                Some(_) => {}
+                None => break,
+            }
+        }
+    }
+    (awake, missed)
+}
+
+/// The core is awake from shortly before each moment to its end: not after the request, which says
+/// that nothing is urgent, and not for a program that sleeps when it gets its bytes. How long
+/// before is learned from its processor.
+#[test]
+fn a_read_at_a_moment_has_its_core_awake_only_shortly_before() {
+    let mut fixture = Fixture::new();
+    let mut program = fixture.attach(0);
+    fixture.open(program.id, 0);
+    fixture.map(program.id, 0);
+    fixture.turn();
+    read_at_moments(&mut fixture, &mut program, 1_000);
+    let (awake, missed) = read_at_moments(&mut fixture, &mut program, 1_000);
+    let each = awake.0 / 1_000;
+    // The spread of the wake-up, the margin, and a few turns; it was 100 us.
+    assert!(each < 30_000, "{each} ns awake for each read");
+    assert!(missed <= 50, "{missed} of 1,000 moments were missed");
+}
+
+/// A program that is awake when it gets its bytes may follow at once: that needs no doorbell.
+#[test]
+fn a_program_that_is_awake_at_its_moment_follows_without_a_ring() {
+    let mut fixture = Fixture::new();
+    let mut program = fixture.attach(0);
+    fixture.open(program.id, 0);
+    fixture.map(program.id, 0);
+    fixture.turn();
+    submit(&mut program, 1, 0, 3);
+    assert!(program.server_mark.must_ring(), "the server sleeps");
+    let moment = fixture.now + Nanos::from_millis(3);
+    while answer(&mut program).is_none() {
+        let next = fixture.turn().expect("it waits for the moment");
+        fixture.now = next.max(fixture.now + Nanos::from_micros(1));
+        assert!(fixture.now <= moment + Nanos::from_micros(1));
+    }
+    submit(&mut program, 2, 0, 8);
+    assert!(!program.server_mark.must_ring(), "the server is awake");
+}
+
+/// A turn of another cause takes a request between its push and the look at the mark: the mark is
+/// gone when the server sleeps already, and the next request must ring all the same.
+#[test]
+fn the_mark_is_set_again_after_a_ring_that_came_late() {
+    let mut fixture = Fixture::new();
+    let mut program = fixture.attach(0);
+    fixture.open(program.id, 0);
+    fixture.map(program.id, 0);
+    fixture.turn();
+    submit(&mut program, 1, 0, 20);
+    fixture.turn();
+    assert!(fixture.turn() > Some(fixture.now), "it sleeps until shortly before the moment");
+    assert!(program.server_mark.must_ring(), "the mark says so");
+    // The turn that the doorbell wakes finds no request.
+    fixture.turn();
+    submit(&mut program, 2, 0, 30);
+    assert!(program.server_mark.must_ring(), "the next one rings as well");
+}
