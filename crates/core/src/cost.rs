@@ -443,8 +443,9 @@ impl Disk<'_> {
 
     /// Reads at moments, of a title of `title_len` bytes. They come anywhere in the title, and as
     /// many in one cycle as their tolerance allows: the disk is promised for the most that can be,
-    /// not for the mean. The window is the number of reads under way.
-    pub fn timed(&self, reads: &TimedReads, title_len: Bytes) -> Source {
+    /// not for the mean. The window is the number of reads under way. Each block takes `turns` of
+    /// the core that reads, beside the time for its bytes: no other block is near.
+    pub fn timed(&self, reads: &TimedReads, title_len: Bytes, turns: Nanos) -> Source {
         let Self { limits, .. } = *self;
         let each = self.touched(TitlePart { len: reads.len, title_len });
         let reserve = self.reserve(reads);
@@ -457,7 +458,8 @@ impl Disk<'_> {
         let cost = SourceCost {
             visits: MilliVisits(blocks * 1000),
             per_cycle: TransferredBytes { read, ..TransferredBytes::NOTHING },
-            cpu: per_mib(limits.read_per_mib, bit_rate(limits.block, per_second)),
+            cpu: per_mib(limits.read_per_mib, bit_rate(limits.block, per_second))
+                + turns.times(per_second),
             ..memory.cost
         };
         Source { cost, ..memory }

@@ -71,7 +71,8 @@ impl Request {
                 return (Cost::recording(cost), window);
             }
             Self::Timed { reads } => {
-                let Source { cost, window } = disk.timed(&reads, part.title_len);
+                // A turn takes no time of its own in a world.
+                let Source { cost, window } = disk.timed(&reads, part.title_len, Nanos(0));
                 return (Cost::timed(cost, OutputCost::timed(SEND, &reads)), window);
             }
             Self::Pin => (disk.pinned(part.title_len), OutputCost::NONE),

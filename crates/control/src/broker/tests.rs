@@ -9,7 +9,6 @@ use tactus_core::datagrams::{Framing, Ip, Session};
 use tactus_core::disk_model::DiskModel;
 use tactus_core::ledger::Limits;
 use tactus_core::polyline::Polyline;
-use tactus_core::timed::TimedReads;
 use tactus_core::units::{KIB, MIB, MediaTime, SECOND};
 use tactus_engine::message::{self, Extent, ReturnedMemory, Start, StreamId};
 use tactus_ring::spsc::ring;
@@ -586,33 +585,6 @@ async fn texts_between_frames_go_one_at_a_time_and_come_back_when_the_stream_has
 }
 
 #[test]
-fn reads_at_moments_are_promised_once_and_return() {
-    let fixture = Fixture::new(100);
-    let millis = Nanos::from_millis;
-    let reads = TimedReads { interval: millis(500), tolerance: Nanos(0), len: Bytes(4096) };
-    let admit = |is_in_memory| fixture.broker.admit_timed(&fixture.title, &reads, is_in_memory);
-    let mut grants = vec![];
-    let refusal = loop {
-        match admit(false) {
-            Ok(grant) => grants.push(grant),
-            Err(refusal) => break refusal,
-        }
-    };
-    assert_eq!(refusal.resource, Resource::Disk);
-    assert_eq!(fixture.broker.refusals().of(Resource::Disk), 1);
-    assert!(!grants.is_empty() && fixture.used(Resource::Arena) > 0);
-    assert!(grants.iter().all(|grant| grant.ahead() == grant.reserve.ahead));
-    // What is in memory takes no time of the disk, however slow it is.
-    let in_memory = admit(true).expect("time of a core");
-    assert!(in_memory.ahead() < grants[0].ahead());
-    drop(grants);
-    assert_eq!((fixture.used(Resource::Disk), fixture.used(Resource::Arena)), (0, 0));
-    assert!(fixture.used(Resource::Cpu) > 0);
-    drop(in_memory);
-    assert_eq!(fixture.used(Resource::Cpu), 0);
-}
-
-#[test]
 fn downloads_are_spread_over_the_link_servers() {
     let fixture = Fixture::with_links(2, 2);
     let admit = || fixture.admit(None, LEN).expect("room for two downloads");
@@ -749,6 +721,8 @@ mod keeping;
 
 #[path = "tests/succession.rs"]
 mod succession;
+#[path = "tests/timed.rs"]
+mod timed;
 
 #[test]
 fn r08_sends_leave_the_sequence_alone_by_which_the_kernel_reads_ahead() {

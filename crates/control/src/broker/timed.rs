@@ -52,7 +52,7 @@ impl Broker {
         let disk = table.ledger.disk(title.volume.0.into());
         let source = match is_in_memory {
             true => disk.timed_in_memory(reads),
-            false => disk.timed(reads, title.len),
+            false => disk.timed(reads, title.len, prices::TIMED_BLOCK),
         };
         let reserve = disk.reserve(reads);
         let output = OutputCost::timed(prices::TIMED, reads);

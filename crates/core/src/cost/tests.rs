@@ -226,20 +226,22 @@ fn a_recording_fills_places_for_three_cycles() {
 fn reads_at_moments_are_promised_for_the_most_that_can_come_at_once() {
     let millis = Nanos::from_millis;
     let reads = TimedReads { interval: millis(500), tolerance: millis(1), len: Bytes(4096) };
-    let source = disk(&ARM).timed(&reads, ENDLESS.title_len);
+    let turns = Nanos::from_micros(7);
+    let timed = |reads, title_len| disk(&ARM).timed(reads, title_len, turns);
+    let source = timed(&reads, ENDLESS.title_len);
     // In a cycle of a second three moments, each of a read that may lie in two blocks.
     assert_eq!(source.cost.visits, MilliVisits(6000));
     assert_eq!(source.cost.per_cycle.read, Bytes(6 * MIB));
     // A block is wanted two cycles and 5 ms ahead, the first of two twice as early.
     assert_eq!((source.window, source.cost.blocks), (9, 9));
-    // Four blocks a second, 100 us each.
-    assert_eq!(source.cost.cpu, Nanos::from_micros(400));
+    // Four blocks a second, 100 us each, and 7 us for the turns.
+    assert_eq!(source.cost.cpu, Nanos::from_micros(428));
     let reserve = disk(&ARM).reserve(&reads);
     assert_eq!((reserve.ahead, reserve.block), (millis(2005), Bytes(MIB)));
 
     let (short, tolerant) = (Bytes(4096), TimedReads { tolerance: millis(1000), ..reads });
-    assert_eq!(disk(&ARM).timed(&reads, short).cost.visits, MilliVisits(3000), "one block");
-    assert_eq!(disk(&ARM).timed(&tolerant, short).cost.visits, MilliVisits(5000));
+    assert_eq!(timed(&reads, short).cost.visits, MilliVisits(3000), "one block");
+    assert_eq!(timed(&tolerant, short).cost.visits, MilliVisits(5000));
 
     let in_memory = disk(&ARM).timed_in_memory(&reads);
     assert_eq!(in_memory.cost, disk(&ARM).nothing().cost);

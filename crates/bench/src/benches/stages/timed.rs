@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
-use tactus_client::{Client, Nanos, ReadRequest, Title, now};
+use tactus_client::{Client, Nanos, ReadRequest, ReserveOptions, Title, now};
 use tactus_core::units::{KIB, MIB};
 
 use super::streams::cost;
@@ -24,6 +24,12 @@ const LEN: u64 = 4 * KIB;
 /// are: the time between two of them.
 const LENS: [u64; 2] = [4 * KIB, 256 * KIB];
 const INTERVAL: Nanos = Nanos::from_micros(2_000);
+/// Programs that read from the disk, and the reads of each, of which so many are under way: a
+/// reserved read comes half a second ahead of its moment.
+const PROGRAMS: u64 = 4;
+const DISK_REQUESTS: u64 = 40;
+const UNDER_WAY: u64 = 8;
+const DISK_INTERVAL: Nanos = Nanos::from_millis(100);
 /// Time of a run without requests.
 const IDLE: Duration = Duration::from_secs(2);
 
@@ -61,6 +67,8 @@ pub(super) struct Round {
 struct Prices {
     per_request: f64,
     per_mib: f64,
+    /// A request whose block comes from the disk.
+    per_block_request: f64,
 }
 
 /// One kind of error.
@@ -76,19 +84,27 @@ pub(super) fn measure(
     random: &mut Random,
 ) -> Result<Round> {
     let name = file.file_name().and_then(|name| name.to_str()).context("a name")?;
+    let path = format!("/{name}");
     let client = Client::connect(socket)?;
-    let title = client.open(&format!("/{name}"))?;
+    let title = client.open(&path)?;
     let map = title.map()?;
     let mut run = |way: TimedSetup| measure_way(&client, &title, way, random);
     let [asleep, awake, beside] = WAYS;
     let runs = [run(asleep)?, run(awake)?, run(beside)?];
-    let prices = prices(&client, &title, server, random)?;
+    let of_disk = |random: &mut Random| read_from_disk(socket, &path, random);
+    let prices = prices(&client, &title, of_disk, server, random)?;
     drop(map);
     Ok(Round { runs, prices })
 }
 
-/// The time that requests take at each length, less that without requests.
-fn prices(client: &Client, title: &Title, server: u32, random: &mut Random) -> Result<Prices> {
+/// The time that requests take at each length, and from the disk, less that without requests.
+fn prices(
+    client: &Client,
+    title: &Title,
+    read_from_disk: impl FnOnce(&mut Random) -> Result<()>,
+    server: u32,
+    random: &mut Random,
+) -> Result<Prices> {
     let idle = cost(server, || std::thread::sleep(IDLE))?;
     let mut costs = [0.0; LENS.len()];
     for (us, len) in costs.iter_mut().zip(LENS) {
@@ -98,7 +114,46 @@ fn prices(client: &Client, title: &Title, server: u32, random: &mut Random) -> R
         *us = (cost - idle) * begun.elapsed().as_secs_f64() * 1e6 / REQUESTS as f64;
     }
     let per_mib = (costs[1] - costs[0]) / ((LENS[1] - LENS[0]) as f64 / MIB as f64);
-    Ok(Prices { per_request: costs[0] - LENS[0] as f64 / MIB as f64 * per_mib, per_mib })
+    let per_request = costs[0] - LENS[0] as f64 / MIB as f64 * per_mib;
+    let (begun, mut done) = (Instant::now(), Ok(()));
+    let cost = cost(server, || done = read_from_disk(random))?;
+    done?;
+    let all = (PROGRAMS * DISK_REQUESTS) as f64;
+    let per_block_request = (cost - idle) * begun.elapsed().as_secs_f64() * 1e6 / all;
+    Ok(Prices { per_request, per_mib, per_block_request })
+}
+
+/// Reads of several programs that have reserved their moments, none of which is near another.
+fn read_from_disk(socket: &Path, path: &str, random: &mut Random) -> Result<()> {
+    let options = ReserveOptions { interval: DISK_INTERVAL, tolerance: Nanos(0), len: LEN as u32 };
+    let programs = (0..PROGRAMS).map(|_| {
+        let client = Client::connect(socket)?;
+        let title = client.open(path)?;
+        title.reserve(&options)?;
+        Ok((client, title))
+    });
+    let programs = programs.collect::<Result<Vec<_>>>()?;
+    let begin = now() + DISK_INTERVAL.times(UNDER_WAY - 1);
+    let apart = Nanos(DISK_INTERVAL.0 / PROGRAMS);
+    let wait = |client: &Client| -> Result<()> {
+        let done = client.wait(None)?.context("a request is under way")?;
+        ensure!(done.bytes()?.len() as u64 == LEN, "it is not as requested");
+        Ok(())
+    };
+    for nth in 0..DISK_REQUESTS + UNDER_WAY {
+        for ((client, title), at) in programs.iter().zip(0..) {
+            if nth >= UNDER_WAY {
+                wait(client)?;
+            }
+            if nth < DISK_REQUESTS {
+                let first = random.next() % (TITLE / LEN) * LEN;
+                let when = begin + DISK_INTERVAL.times(nth) + apart.times(at);
+                let buffer = client.buffer(LEN as usize)?;
+                client.submit(ReadRequest::new(title, first, buffer).at(when))?;
+            }
+        }
+    }
+    Ok(())
 }
 
 fn read_at_moments(client: &Client, title: &Title, len: u64, random: &mut Random) -> Result<()> {
@@ -165,11 +220,15 @@ pub(super) fn summarise(rounds: &[Round], report: &mut Report) {
     report.tables.push(table);
     let requests: Vec<f64> = rounds.iter().map(|round| round.prices.per_request).collect();
     let bytes: Vec<f64> = rounds.iter().map(|round| round.prices.per_mib).collect();
+    let blocks: Vec<f64> = rounds.iter().map(|round| round.prices.per_block_request).collect();
     let head = ["time of the server's core, us", "each request", "each MiB"];
     let mut table = Table::new("a read at a moment", &head);
     table.row(vec!["2 ms ahead, program asleep".to_owned(), spread(&requests), spread(&bytes)]);
+    table.row(vec!["4 KiB, wanted from the disk".to_owned(), spread(&blocks), String::new()]);
     report.tables.push(table);
-    report.runs.push(json!({ "way": "timed", "request_us": requests, "mib_us": bytes }));
+    report.runs.push(json!({
+        "way": "timed", "request_us": requests, "mib_us": bytes, "block_request_us": blocks,
+    }));
     let effect = |way| each(way, KINDS[0].1, 0.99);
     let (figure, goals) = ("timed requests: error p99 of the effect", (200.0, 50.0));
     let beside = format!("{figure} beside a hog, us");
