@@ -5,7 +5,7 @@
 
 use core::net::SocketAddr;
 
-use crate::units::{Bytes, MonoTime, Nanos};
+use crate::units::{Bytes, MILLISECOND, MonoTime, Nanos};
 
 /// An open file that a volume's device reads from. The port defines the meaning of the number (a
 /// file descriptor, or an index into simulated files).
@@ -150,6 +150,11 @@ pub trait DiskPort {
 
     /// The next flush that has ended, in any order.
     fn poll_synced(&mut self, now: MonoTime) -> Option<SyncResult>;
+
+    /// A time that nearly all flushes take: it is not worth while to look for their ends earlier.
+    fn shortest_sync(&self) -> Nanos {
+        MILLISECOND
+    }
 
     /// Whether [`Self::leave`] may be called now. Once true it stays true until the next
     /// submission.

@@ -41,6 +41,8 @@ pub struct DiskServer<P> {
     cycle_now: u64,
     /// When it was last polled, if transfers were at the device then.
     left: Option<MonoTime>,
+    /// When the flushes at the device were begun.
+    flushing_since: Option<MonoTime>,
 }
 
 /// The rings of a disk server.
@@ -68,7 +70,7 @@ impl<P: DiskPort> DiskServer<P> {
         let flying = Vec::with_capacity(limits.in_flight_max() as usize);
         let (length, cycle) = (limits.length, Cycle::new(limits));
         let DiskRings { requests, filled, write_path } = rings;
-        let (cycle_now, left) = (0, None);
+        let (cycle_now, left, flushing_since) = (0, None, None);
         let prober = probe.map(Prober::new);
         if let Some(estimate) = cycle.estimate() {
             publish(&counters, &estimate);
@@ -85,6 +87,7 @@ impl<P: DiskPort> DiskServer<P> {
             prober,
             cycle_now,
             left,
+            flushing_since,
         }
     }
 
@@ -194,6 +197,7 @@ impl<P: DiskPort> DiskServer<P> {
             let taken = self.port.submit_sync(now, sync);
             assert!(taken.is_ok(), "the port takes as many flushes as are in a group");
             self.write_path().note_sync(now, sync);
+            self.flushing_since = Some(now);
             any = true;
         }
         any
@@ -247,6 +251,9 @@ impl<P: DiskPort + Send> Server for DiskServer<P> {
         if let Some(write_path) = &mut self.write_path {
             write_path.wake();
         }
+        if !self.cycle.is_flushing() {
+            self.flushing_since = None;
+        }
         let in_flight = self.cycle.in_flight() as u64 + u64::from(self.cycle.is_flushing());
         self.counters.in_flight.set(in_flight);
         self.left = (in_flight > 0).then_some(now);
@@ -254,7 +261,10 @@ impl<P: DiskPort + Send> Server for DiskServer<P> {
     }
 
     fn poll_timeout(&self, now: MonoTime) -> Option<MonoTime> {
-        if self.cycle.in_flight() > 0 || self.cycle.is_flushing() {
+        if let Some(since) = self.flushing_since {
+            return Some(now + flush_look(now.since(since), self.port.shortest_sync()));
+        }
+        if self.cycle.in_flight() > 0 {
             return Some(now + POLL_INTERVAL);
         }
         self.cycle.poll_timeout(now)
@@ -270,6 +280,12 @@ impl<P: DiskPort + Send> Server for DiskServer<P> {
             prober.leave(cpu);
         }
     }
+}
+
+/// Time until the next look for the end of flushes that were begun so long ago. The answer is late
+/// by half of the time that they take, or by `shortest`, and by an interval at most.
+fn flush_look(elapsed: Nanos, shortest: Nanos) -> Nanos {
+    Nanos(elapsed.0 / 2).clamp(shortest.min(POLL_INTERVAL), POLL_INTERVAL)
 }
 
 /// Publishes what is known about a disk.
@@ -292,3 +308,28 @@ pub const POLL_INTERVAL: Nanos = Nanos::from_millis(1);
 
 /// A poll in this time after the last one is in time.
 const IN_TIME: Nanos = Nanos::from_micros(1_250);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_a_flush_is_found_soon_and_by_few_looks() {
+        let shortest = Nanos::from_micros(100);
+        for micros in (1..40_000).step_by(7) {
+            let took = Nanos::from_micros(micros);
+            let (mut elapsed, mut looks) = (Nanos(0), 0);
+            while elapsed < took {
+                elapsed += flush_look(elapsed, shortest);
+                looks += 1;
+            }
+            let late = Nanos(elapsed.0 - took.0);
+            assert!(late <= Nanos(took.0 / 2).max(shortest), "{late} after {took}");
+            assert!(late <= POLL_INTERVAL, "{late} after {took}");
+            assert!(looks <= 8 + micros / 1_000, "{looks} looks in {took}");
+        }
+        // A device whose flushes are long is looked at once in an interval.
+        assert_eq!(flush_look(Nanos(0), POLL_INTERVAL), POLL_INTERVAL);
+        assert_eq!(flush_look(Nanos(0), Nanos::from_millis(5)), POLL_INTERVAL);
+    }
+}

@@ -16,7 +16,7 @@ pub mod uring;
 use std::io;
 
 use tactus_core::ports::{Completion, Direction, DiskPort, Sync, SyncResult, Transfer};
-use tactus_core::units::MonoTime;
+use tactus_core::units::{MonoTime, Nanos};
 use tactus_ring::arena::View;
 
 use crate::disk::pages::DiskPages;
@@ -293,6 +293,11 @@ impl DiskPort for DiskDevice {
 
     fn poll_synced(&mut self, now: MonoTime) -> Option<SyncResult> {
         self.writes.as_mut()?.poll_synced(now)
+    }
+
+    fn shortest_sync(&self) -> Nanos {
+        // Flash with a cache that outlives a power failure.
+        Nanos::from_micros(100)
     }
 
     fn may_leave(&mut self) -> bool {
