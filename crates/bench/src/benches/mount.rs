@@ -29,7 +29,7 @@ use crate::random::Random;
 use crate::report::{Report, Table, Verdict, spread};
 use crate::{interrupt, priority};
 use rclone::RcloneMount;
-use writes::WriteRates;
+use writes::WriteTimes;
 
 /// What the command line says.
 #[derive(Clone, Debug, clap::Args)]
@@ -40,6 +40,9 @@ pub struct Options {
     /// Seconds of a paced read.
     #[arg(long, default_value_t = 12, value_parser = clap::value_parser!(u64).range(4..))]
     pub paced: u64,
+    /// Measures writes only.
+    #[arg(long)]
+    pub writes: bool,
     /// The server and the mount to measure; by default the binary `tactus` beside this one.
     #[arg(long)]
     pub tactus: Option<PathBuf>,
@@ -76,6 +79,11 @@ const READER: (usize, u32) = (0, 10);
 /// Runs it.
 pub(super) fn run(options: &Options) -> Result<()> {
     let mut report = Report::new("mount", "what does a file of the mounted library cost?");
+    if options.writes {
+        writes::summarise(&written(options)?, &mut report);
+        report.publish(&options.out)?;
+        return Ok(());
+    }
     let place = ("mount", TITLE, SERVER_CORE);
     let server = LocalServer::start(place, options.tactus.as_deref(), &options.data)?;
     let sound = Sound::lay(server.title.with_file_name("sound.wav"), options.paced)?;
@@ -147,7 +155,7 @@ pub(super) fn run(options: &Options) -> Result<()> {
     let names: Vec<_> = ways.iter().map(|(way, ..)| *way).collect();
     drop((kernel, own, rclone));
     let paced = Paced::read(&mount(&["--paced"])?.path("sound.wav"), &sound)?;
-    let written = written(place, options)?;
+    let written = written(options)?;
     report.settings.push(("reader at a pace".into(), paced.reader.clone()));
     for (row, rates) in samples.iter().zip(&random) {
         let rows = ways.iter().zip(row).map(|((way, ..), one)| {
@@ -160,13 +168,8 @@ pub(super) fn run(options: &Options) -> Result<()> {
         });
         report.runs.extend(rows);
     }
-    for WriteRates { whole, pieces } in &written {
-        report.runs.push(json!({
-            "written_whole_mib_s": whole.map(|rate| rate / MIB as f64),
-            "written_pieces_mib_s": pieces.map(|rate| rate / MIB as f64),
-        }));
-    }
-    summarise(&names, &samples, &random, &paced, &written, &mut report);
+    summarise(&names, &samples, &random, &paced, &mut report);
+    writes::summarise(&written, &mut report);
     report.method.push(format!(
         "A title of {} MiB is read from its beginning to its end by reads of 1 MiB, hot and \
          cold, in turns. rclone reads it from the same server by HTTP, with its defaults. CPU is \
@@ -183,22 +186,14 @@ pub(super) fn run(options: &Options) -> Result<()> {
         TITLE / MIB,
         PART / MIB
     ));
-    report.method.push(format!(
-        "By turns a file of {} MiB is written to the file system and by a mount with -o rw, with \
-         one fsync, and one of {} MiB with an fsync after each {} KiB. The time is that from the \
-         open to the end of the close.",
-        writes::WHOLE / MIB,
-        writes::SHORT / MIB,
-        writes::PIECE / KIB,
-    ));
     report.publish(&options.out)?;
     Ok(())
 }
 
 /// Writes by a mount, beside the file system. Its server is another one, whose titles have a
 /// directory of their own.
-fn written((_, len, core): (&str, u64, usize), options: &Options) -> Result<Vec<WriteRates>> {
-    let place = ("mount-writes", len.min(MIB), core);
+fn written(options: &Options) -> Result<Vec<WriteTimes>> {
+    let place = ("mount-writes", MIB, SERVER_CORE);
     let server = LocalServer::start_writable(place, options.tactus.as_deref(), &options.data)?;
     let mounted = Mounted::start(&server.socket, options, &["-o", "rw"])?;
     let plain = tempfile::Builder::new().prefix("plain-").tempdir_in(&options.data)?;
@@ -391,7 +386,6 @@ fn summarise(
     samples: &[Vec<Sequential>],
     random: &[[RandomReads; 4]],
     paced: &Paced,
-    written: &[WriteRates],
     report: &mut Report,
 ) {
     let column = |way: usize, figure: fn(&Sequential) -> f64| -> Vec<f64> {
@@ -432,8 +426,6 @@ fn summarise(
     let rates: Vec<f64> = random.iter().map(|row| row[COPIED].reads / row[MOUNTED].reads).collect();
     let costs: Vec<f64> =
         random.iter().map(|row| row[MOUNTED].looked / row[MAPPED].looked).collect();
-    let whole: Vec<f64> = written.iter().map(|one| one.whole[1] / one.whole[0]).collect();
-    let pieces: Vec<f64> = written.iter().map(|one| one.pieces[1] / one.pieces[0]).collect();
     let worst = largest(&paced.seconds) * 100.0;
     let all = [
         (
@@ -452,8 +444,6 @@ fn summarise(
             5.0,
             false,
         ),
-        ("write of 300 MiB, one fsync, close, against the file system", whole, 0.8, 0.9, false),
-        ("write of 64 KiB, fsync after each, against the file system", pieces, 0.8, 0.9, false),
         ("paced read: largest error of the rate over a second, %", vec![worst], 0.1, 0.1, true),
     ];
     for (figure, measured, must, push, is_most) in all {

@@ -9,48 +9,128 @@ use std::path::Path;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
+use serde_json::json;
 use tactus_core::units::{KIB, MIB};
 
-/// Bytes a second of the two ways: the file system, the mount.
+use crate::report::{Report, Table, Verdict, spread};
+use crate::spread::quantile;
+
+/// The ways.
+const WAYS: [&str; 2] = ["file system", "mount"];
+
+/// The times of one round by each way.
 #[derive(Clone, Copy, Default)]
-pub(super) struct WriteRates {
+pub(super) struct WriteTimes {
     /// A long file: all bytes, one flush, the close.
-    pub(super) whole: [f64; 2],
+    whole: [FileTimes; 2],
     /// A short file, with a flush after each piece.
-    pub(super) pieces: [f64; 2],
+    pieces: [FileTimes; 2],
+}
+
+/// The times of one file, in seconds.
+#[derive(Clone, Copy, Default)]
+struct FileTimes {
+    all: f64,
+    open: f64,
+    /// The first write, with its flush if one follows.
+    first: f64,
+    /// The same, the median of all.
+    median: f64,
+    /// The last flush.
+    last_flush: f64,
+    close: f64,
 }
 
 /// Bytes of the long file, written by pieces of 1 MiB.
-pub(super) const WHOLE: u64 = 300 * MIB;
+const WHOLE: u64 = 300 * MIB;
 /// Bytes of the short one.
-pub(super) const SHORT: u64 = 32 * MIB;
+const SHORT: u64 = 32 * MIB;
 /// Bytes between two flushes of it.
-pub(super) const PIECE: u64 = 64 * KIB;
+const PIECE: u64 = 64 * KIB;
 
 /// One round in the directories `plain` and `mounted`.
-pub(super) fn measure(plain: &Path, mounted: &Path) -> Result<WriteRates> {
-    let mut rates = WriteRates::default();
+pub(super) fn measure(plain: &Path, mounted: &Path) -> Result<WriteTimes> {
+    let mut times = WriteTimes::default();
     for (way, place) in [plain, mounted].into_iter().enumerate() {
         let path = place.join("written.bin");
-        rates.whole[way] = write(&path, WHOLE, MIB, WHOLE)?;
-        rates.pieces[way] = write(&path, SHORT, PIECE, PIECE)?;
+        times.whole[way] = write(&path, WHOLE, MIB, WHOLE)?;
+        times.pieces[way] = write(&path, SHORT, PIECE, PIECE)?;
     }
-    Ok(rates)
+    Ok(times)
 }
 
 /// Writes `len` bytes by pieces of `size`, with a flush after each `flushed` bytes.
-fn write(path: &Path, len: u64, size: u64, flushed: u64) -> Result<f64> {
+fn write(path: &Path, len: u64, size: u64, flushed: u64) -> Result<FileTimes> {
     let bytes: Vec<u8> = (0..size).map(|at| (at ^ at >> 8) as u8).collect();
     let begun = Instant::now();
+    let since = |begun: Instant| begun.elapsed().as_secs_f64();
     let mut file = File::create(path).with_context(|| format!("{}", path.display()))?;
+    let mut times = FileTimes { open: since(begun), ..FileTimes::default() };
+    let mut steps = Vec::with_capacity((len / size) as usize);
     for at in (0..len).step_by(size as usize) {
+        let step = Instant::now();
         file.write_all(&bytes)?;
         if (at + size).is_multiple_of(flushed) {
+            let flush = Instant::now();
             file.sync_all()?;
+            times.last_flush = since(flush);
+        }
+        steps.push(since(step));
+    }
+    let close = Instant::now();
+    drop(file);
+    (times.close, times.all) = (since(close), since(begun));
+    times.first = steps[0];
+    times.median = quantile(&mut steps, 0.5).unwrap_or(f64::NAN);
+    fs::remove_file(path)?;
+    Ok(times)
+}
+
+/// The figures of all rounds.
+pub(super) fn summarise(rounds: &[WriteTimes], report: &mut Report) {
+    type Figure = fn(&FileTimes) -> f64;
+    type File = fn(&WriteTimes) -> &[FileTimes; 2];
+    const FIGURES: [(&str, Figure); 6] = [
+        ("all", |times| times.all),
+        ("open", |times| times.open),
+        ("first piece", |times| times.first),
+        ("median piece", |times| times.median),
+        ("last flush", |times| times.last_flush),
+        ("close", |times| times.close),
+    ];
+    let whole = format!("{} MiB, one flush", WHOLE / MIB);
+    let pieces = format!("{} MiB, a flush after each {} KiB", SHORT / MIB, PIECE / KIB);
+    let files: [(&str, File); 2] =
+        [(&whole, |times| &times.whole), (&pieces, |times| &times.pieces)];
+    let head: Vec<&str> =
+        ["file", "way"].into_iter().chain(FIGURES.map(|(name, _)| name)).collect();
+    let mut table = Table::new("writes, ms", &head);
+    for (name, file) in files {
+        for (way, way_name) in WAYS.iter().enumerate() {
+            let cells = FIGURES.map(|(_, figure)| {
+                let ms = rounds.iter().map(|times| figure(&file(times)[way]) * 1e3);
+                spread(&ms.collect::<Vec<_>>())
+            });
+            table.row([name.to_owned(), (*way_name).to_owned()].into_iter().chain(cells).collect());
+            report.runs.extend(rounds.iter().map(|times| {
+                let ms = FIGURES.map(|(name, figure)| (name, figure(&file(times)[way]) * 1e3));
+                json!({ "written": name, "way": way_name, "ms": ms })
+            }));
         }
     }
-    drop(file);
-    let seconds = begun.elapsed().as_secs_f64();
-    fs::remove_file(path)?;
-    Ok(len as f64 / seconds)
+    report.tables.push(table);
+    let figures = ["write of 300 MiB, one fsync, close", "write of 64 KiB, fsync after each"];
+    for (figure, (_, file)) in figures.into_iter().zip(files) {
+        let ratios = rounds.iter().map(|times| file(times)[0].all / file(times)[1].all);
+        let (figure, goals) = (format!("{figure}, against the file system"), (0.8, 0.9));
+        report.verdicts.push(Verdict::of(&figure, &ratios.collect::<Vec<_>>(), goals, false));
+    }
+    report.method.push(format!(
+        "By turns a file of {} MiB is written to the file system and by a mount with -o rw, with \
+         one fsync, and one of {} MiB with an fsync after each {} KiB. The time is that from the \
+         open to the end of the close.",
+        WHOLE / MIB,
+        SHORT / MIB,
+        PIECE / KIB,
+    ));
 }
