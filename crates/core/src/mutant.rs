@@ -68,6 +68,8 @@ mod switch {
         AckBeforeFlush,
         /// A flush that fails is tried again.
         SyncRetried,
+        /// A request joins a flush of its file that has begun.
+        JoinLate,
         /// What is read for downloads and holds is not compared with its checksum.
         SumSkipped,
         /// A block of a growing title counts as in memory however much of it was read.

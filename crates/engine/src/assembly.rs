@@ -530,7 +530,9 @@ fn assemble_write_path(setup: WritePathSetup) -> (disk::WritePath, WritePath) {
     let each = places as usize + syncs_max as usize + 1;
     let (requests, disk_requests) = ring(each);
     let (disk_answers, answers) = ring(each);
-    let disk = disk::WritePath::new(places, GROUP_MAX, disk_requests, disk_answers, waker);
+    let syncs_max = syncs_max as usize;
+    let disk =
+        disk::WritePath::new(places, syncs_max, GROUP_MAX, disk_requests, disk_answers, waker);
     (disk, WritePath { requests, answers })
 }
 

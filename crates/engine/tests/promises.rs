@@ -659,7 +659,7 @@ fn a_flush_is_answered_after_the_device_and_a_failed_one_is_never_tried_again() 
     assert_eq!(answers(&fixture), [WriteAnswer::Synced { token: 7, result: Err(DiskFault(5)) }]);
     assert!(fixture.answers[0].0 >= begun + Nanos::from_millis(3));
     assert_eq!(fixture.disk().flushed.len(), 1);
-    // Another one is another one.
+    // Later requests need another one.
     for token in 8..11 {
         fixture.sync(token, 70);
     }
@@ -668,5 +668,27 @@ fn a_flush_is_answered_after_the_device_and_a_failed_one_is_never_tried_again() 
         (8..11).map(|token| WriteAnswer::Synced { token, result: Ok(()) }).collect();
     assert_eq!(answers(&fixture)[1..], later);
     let counters = &fixture.control.counters.disks[0];
-    assert_eq!((counters.syncs.value(), counters.sync_faults.value()), (4, 1));
+    // The last two waited together.
+    assert_eq!((counters.syncs.value(), counters.sync_faults.value()), (3, 1));
+}
+
+#[test]
+fn requests_share_a_flush_of_their_file_that_waits_and_none_that_has_begun() {
+    let mut fixture = Fixture::new(Memory::Arena);
+    fixture.pass(Nanos::from_millis(20));
+    for (token, file) in [(1, 70), (2, 70), (3, 71), (4, 70)] {
+        fixture.sync(token, file);
+    }
+    assert_eq!(fixture.disk().flushed.len(), 1, "the first has begun before the others came");
+    fixture.pass(Nanos::from_millis(4));
+    assert_eq!(answers(&fixture), [WriteAnswer::Synced { token: 1, result: Ok(()) }]);
+    // The shared one fails, with one answer for each request.
+    fixture.disk().flushes_fail = 1;
+    fixture.pass(SECOND);
+    let failed = Err(DiskFault(5));
+    let later = [(2, failed), (4, failed), (3, Ok(()))];
+    let later = later.map(|(token, result)| WriteAnswer::Synced { token, result });
+    assert_eq!(answers(&fixture)[1..], later);
+    let files: Vec<_> = fixture.disk().flushed.iter().map(|&(_, file)| file).collect();
+    assert_eq!(files, [70, 70, 71]);
 }

@@ -9,9 +9,9 @@ mod census;
 mod change;
 #[cfg(debug_assertions)]
 mod deliberate_fault;
+mod directory_flushes;
 mod due;
 mod fault;
-mod group_commit;
 mod growing;
 mod id;
 mod identity;
@@ -64,8 +64,8 @@ pub use working_file::{WorkingDescriptors, WorkingFile, WorkingFileSpec};
 
 use crate::catalogue::Catalogue;
 
+use directory_flushes::DirectoryFlushes;
 use due::DueTitles;
-use group_commit::GroupCommit;
 use growing::Announcer;
 use journal::Journal;
 use names::{Discard, Names};
@@ -103,7 +103,7 @@ pub struct Store {
 struct Inner {
     names: Arc<Names>,
     medium: Arc<dyn Medium>,
-    directories: Arc<GroupCommit>,
+    directories: DirectoryFlushes,
     quotas: Arc<Quotas>,
     journal: Journal,
     sessions: Sessions,

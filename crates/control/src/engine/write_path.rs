@@ -33,9 +33,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use crate::core_threads::Wakers;
 
-/// Most unanswered flushes. An upload requests two or three at its end, all in one group; at the
+/// Most unanswered flushes. An upload requests two or three at its end, and one for its name; at the
 /// limit, further requests wait.
-pub(super) const SYNCS_MAX: u32 = 256;
+pub(super) const SYNCS_MAX: u32 = 512;
 
 /// One volume's write path. Clones share it.
 #[derive(Clone)]

@@ -1,11 +1,12 @@
 //! The write path: requests to write and flush uploads come in, and their answers go out.
 //!
 //! Promise: each request is answered once, with the result of the device, and not before the device
-//! has answered. A failed flush is never repeated.
+//! has answered. A failed flush is never repeated. A request for a flush that waits already joins
+//! it: the flush covers all that was done before it begins.
 
 use tactus_core::cycle::{BlockWriteEnd, Cycle, Job};
 use tactus_core::mutant;
-use tactus_core::ports::{Direction, Sync, SyncResult, Transfer, Waker};
+use tactus_core::ports::{Direction, DiskFault, Sync, SyncResult, Transfer, Waker};
 use tactus_core::units::MonoTime;
 use tactus_ring::spsc::{Consumer, Producer};
 
@@ -21,14 +22,27 @@ pub(crate) struct WritePath {
     answered: bool,
     /// The token of the write in each place of the write share.
     tokens: Vec<u32>,
+    /// Flushes that wait in the cycle.
+    waiting: Vec<Sync>,
     /// Flushes at the device, and the times of their hand-over.
     flushing: Vec<(Sync, MonoTime)>,
+    /// Requests that have joined a flush.
+    joined: Vec<JoinedRequest>,
+}
+
+/// A request that is answered with the result of another request's flush.
+struct JoinedRequest {
+    token: u32,
+    /// The token of that flush.
+    flush: u32,
 }
 
 impl WritePath {
-    /// Makes a write path for a write share with this number of `places`.
+    /// Makes a write path for a write share with this number of `places`, with at most `syncs_max`
+    /// unanswered flushes, of which `flushes` are at the device.
     pub(crate) fn new(
         places: u32,
+        syncs_max: usize,
         flushes: usize,
         requests: Consumer<WriteRequest>,
         answers: Producer<WriteAnswer>,
@@ -40,7 +54,9 @@ impl WritePath {
             waker,
             answered: false,
             tokens: vec![0; places as usize],
+            waiting: Vec::with_capacity(syncs_max),
             flushing: Vec::with_capacity(flushes),
+            joined: Vec::with_capacity(syncs_max),
         }
     }
 
@@ -65,11 +81,27 @@ impl WritePath {
                     }
                 }
                 WriteRequest::Sync { token, file, reach } => {
-                    cycle.add_sync(Sync { token, file, reach });
+                    self.add_sync(Sync { token, file, reach }, cycle);
                 }
             }
         }
         any
+    }
+
+    /// Adds a flush to the cycle, or joins one of the same file that has not begun.
+    fn add_sync(&mut self, sync: Sync, cycle: &mut Cycle) {
+        let is_same = |other: &&Sync| (other.file, other.reach) == (sync.file, sync.reach);
+        let under_way = self.flushing.iter().map(|(sync, _)| sync);
+        let late = mutant!(JoinLate, under_way.filter(is_same).last(), None);
+        match self.waiting.iter().find(is_same).or(late) {
+            Some(&Sync { token: flush, .. }) => {
+                self.joined.push(JoinedRequest { token: sync.token, flush });
+            }
+            None => {
+                self.waiting.push(sync);
+                cycle.add_sync(sync);
+            }
+        }
     }
 
     pub(super) fn written(&mut self, written: BlockWriteEnd) {
@@ -77,10 +109,13 @@ impl WritePath {
         self.answer(WriteAnswer::Written { token, result: written.result });
     }
 
+    /// Notes that a flush goes to the device: later requests do not join it.
     pub(super) fn note_sync(&mut self, now: MonoTime, sync: Sync) {
+        let at = self.waiting.iter().position(|waiting| waiting.token == sync.token);
+        self.waiting.swap_remove(at.expect("a flush waits before it begins"));
         self.flushing.push((sync, now));
         if mutant!(AckBeforeFlush, true, false) {
-            self.answer(WriteAnswer::Synced { token: sync.token, result: Ok(()) });
+            self.answer_synced(sync.token, Ok(()));
         }
     }
 
@@ -97,13 +132,23 @@ impl WritePath {
         counters.syncs.add(1);
         counters.sync_faults.add(u64::from(synced.result.is_err()));
         if mutant!(SyncRetried, synced.result.is_err(), false) {
+            self.waiting.push(sync);
             cycle.add_sync(sync);
             return;
         }
         if mutant!(AckBeforeFlush, true, false) {
             return;
         }
-        self.answer(WriteAnswer::Synced { token: sync.token, result: synced.result });
+        self.answer_synced(sync.token, synced.result);
+    }
+
+    /// Answers a flush, and all requests that have joined it.
+    fn answer_synced(&mut self, flush: u32, result: Result<(), DiskFault>) {
+        self.answer(WriteAnswer::Synced { token: flush, result });
+        while let Some(at) = self.joined.iter().position(|joined| joined.flush == flush) {
+            let JoinedRequest { token, .. } = self.joined.swap_remove(at);
+            self.answer(WriteAnswer::Synced { token, result });
+        }
     }
 
     /// Wakes the control side if there are answers.

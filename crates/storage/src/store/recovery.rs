@@ -19,9 +19,9 @@ use tokio::sync::mpsc::error::TryRecvError;
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::time::MissedTickBehavior;
 
+use super::directory_flushes::DirectoryFlushes;
 use super::due;
 use super::fault::OpenError;
-use super::group_commit::GroupCommit;
 use super::id::StoreId;
 use super::journal::{self, CreationRecord, Journal, Record, Table};
 use super::medium::{Medium, blocking};
@@ -148,7 +148,7 @@ impl Store {
         let found = due.queue();
         let inner = Arc::new(Inner {
             names: Arc::clone(&names),
-            directories: Arc::new(GroupCommit::new(Arc::clone(&medium))),
+            directories: DirectoryFlushes::new(Arc::clone(&medium)),
             medium,
             quotas: Arc::clone(&quotas),
             journal,
