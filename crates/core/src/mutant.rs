@@ -200,6 +200,9 @@ mod switch {
         /// seldom have.
         pub const OF_FULL_DISKS: [Self; 1] = [Self::RoundIgnored];
 
+        /// Those of names that share a flush, which only worlds with many small uploads have.
+        pub const OF_SMALL_UPLOADS: [Self; 1] = [Self::JoinLate];
+
         /// Those of the balancer, which worlds with a load of their own tell.
         pub const OF_THE_BALANCER: [Self; 3] =
             [Self::BusyIgnored, Self::GainForgotten, Self::PackedFull];

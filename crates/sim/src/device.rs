@@ -29,7 +29,7 @@ pub(crate) use faults::{Fault, Trouble};
 use model::Mechanics;
 pub(crate) use model::{DiskKind, SPAN};
 pub(crate) use pages::Pages;
-pub(crate) use stable::{NewFile, Stable};
+pub(crate) use stable::{DIRECTORY, NewFile, Stable};
 pub(crate) use watch::DiskLimits;
 use watch::{Watch, WrittenFile};
 

@@ -29,6 +29,7 @@ pub mod packets;
 
 pub mod balancing;
 pub mod learning;
+pub mod small_uploads;
 pub mod spinning;
 
 pub mod campaign;

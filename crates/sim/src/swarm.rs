@@ -147,6 +147,8 @@ pub(crate) struct UploadSpec {
     /// The rate of a recording; `None` for an upload.
     pub(crate) record: Option<BitRate>,
     pub(crate) lasts: Nanos,
+    /// A complete file gets a name, and its last acknowledgement when the name is durable.
+    pub(crate) has_name: bool,
 }
 
 /// The memory of a volume's blocks.
@@ -711,6 +713,7 @@ fn draw_uploads(dice: &mut Dice, volumes: &mut [VolumeSpec], duration: Nanos) ->
                 think: Nanos::from_millis(if busy { 0 } else { dice.spread(10, 1000) }),
                 record: is_recording.then_some(BitRate(rate.max(64_000))),
                 lasts: Nanos(dice.between(duration.0 / 8, duration.0)),
+                has_name: false,
             });
         }
     }

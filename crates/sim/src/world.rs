@@ -155,6 +155,11 @@ pub struct Tally {
     pub acks: u64,
     /// Completely uploaded files.
     pub uploads: u64,
+    /// The time from the beginning of a file to the acknowledgement of its name, of all files with
+    /// a name, and the longest one.
+    pub ack_time: Nanos,
+    /// See `ack_time`.
+    pub ack_max: Nanos,
     /// Uploads that ended by an error of the disk.
     pub uploads_failed: u64,
     /// Recordings begun.
@@ -214,6 +219,8 @@ impl Tally {
         self.written += other.written;
         self.acks += other.acks;
         self.uploads += other.uploads;
+        self.ack_time += other.ack_time;
+        self.ack_max = self.ack_max.max(other.ack_max);
         self.uploads_failed += other.uploads_failed;
         self.recordings += other.recordings;
         self.followers += other.followers;

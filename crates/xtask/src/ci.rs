@@ -264,6 +264,7 @@ fn hunt(workspace: &Workspace) -> Result<Remark> {
         "--test=learning_mutants",
         "--test=balancing_mutants",
         "--test=spinning_mutants",
+        "--test=small_uploads_mutants",
         "--test=datagram_mutants",
         "--test=pacer_mutants",
     ]))?;

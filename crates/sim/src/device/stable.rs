@@ -18,6 +18,9 @@ use crate::verdict::{Invariant, require};
 /// Handles of written files lie above those of titles.
 const FIRST: i32 = 1 << 24;
 
+/// The directory of all written files, with a sector for the name of each.
+pub(crate) const DIRECTORY: FileHandle = FileHandle(i32::MAX);
+
 /// Whether a handle belongs to a written file.
 pub(crate) fn is_written(file: FileHandle) -> bool {
     file.0 >= FIRST
@@ -73,6 +76,18 @@ impl Stable {
         let handle = FileHandle(FIRST + number as i32);
         self.files.insert(handle, File { seed, position, is_recording, sectors });
         handle
+    }
+
+    /// Gives the file with this number a name, in memory: it is durable after a flush of
+    /// [`DIRECTORY`], which is made for `count` names.
+    pub(crate) fn name(&mut self, number: usize, count: usize) {
+        let empty = || File {
+            seed: 0,
+            position: 0,
+            is_recording: false,
+            sectors: vec![Sector::Nothing; count],
+        };
+        self.files.entry(DIRECTORY).or_insert_with(empty).sectors[number] = Sector::Volatile;
     }
 
     pub(crate) fn position(&self, file: FileHandle) -> u64 {

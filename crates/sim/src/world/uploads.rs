@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tactus_core::ports::{self, DiskFault, FileHandle, SyncScope};
-use tactus_core::units::{Bytes, MonoTime, Nanos, SECOND};
+use tactus_core::units::{Bytes, MonoTime, Nanos, SECOND, SECTOR};
 use tactus_engine::assembly::WritePath;
 use tactus_engine::message::{WriteAnswer, WriteClass, WriteRequest};
 use tactus_ring::arena::{ArenaOwner, BlockRef, View};
@@ -18,7 +18,7 @@ use super::World;
 use super::schedule::Event;
 use crate::broker::{Grant, Request};
 use crate::content::{self, Fidelity, ReadTarget};
-use crate::device::{NewFile, SPAN, open};
+use crate::device::{DIRECTORY, NewFile, SPAN, open};
 use crate::dice::Dice;
 use crate::swarm::{Mode, UploadSpec};
 use crate::verdict::{Invariant, broken, require};
@@ -45,6 +45,7 @@ pub(super) struct Store {
 enum EngineRequest {
     Write { uploader: usize, block: BlockRef },
     Sync { uploader: usize, file: FileHandle, to: u64 },
+    Name { uploader: usize },
 }
 
 /// A client that uploads one file after the other, or a live input.
@@ -61,6 +62,8 @@ pub(super) struct Uploader {
     writing: u32,
     is_syncing: bool,
     is_active: bool,
+    /// When the present file was opened.
+    begun: MonoTime,
     is_waiting: bool,
     grant: Option<Grant>,
     until: MonoTime,
@@ -116,6 +119,7 @@ impl Uploader {
             writing: 0,
             is_syncing: false,
             is_active: false,
+            begun: MonoTime(0),
             is_waiting: false,
             grant: None,
             until: MonoTime(0),
@@ -167,8 +171,9 @@ impl World {
         let is_recording = spec.record.is_some();
         let new = NewFile { seed, position, is_recording, len };
         let file = open(&self.devices[spec.volume]).stable().open(number, new);
-        let until = self.now + spec.lasts;
+        let (begun, until) = (self.now, self.now + spec.lasts);
         let of = &mut self.uploaders[uploader];
+        of.begun = begun;
         (of.file, of.seed, of.len, of.until) = (file, seed, len, until);
         (of.sent, of.acked, of.is_active) = (0, 0, true);
     }
@@ -323,6 +328,9 @@ impl World {
                 (WriteAnswer::Synced { .. }, Some(EngineRequest::Sync { uploader, file, to })) => {
                     self.synced(uploader, token, (file, to), result);
                 }
+                (WriteAnswer::Synced { .. }, Some(EngineRequest::Name { uploader })) => {
+                    self.named(uploader, result);
+                }
                 _ => broken(
                     Invariant::OneCompletionEach,
                     format!("{answer:?} at {:?}, but {asked:?} was asked for", self.now),
@@ -398,13 +406,58 @@ impl World {
             return self.fail(uploader);
         }
         of.acked = to;
+        let is_complete = of.is_active && of.acked == of.len;
+        if is_complete && of.spec.has_name {
+            return self.give_name(uploader);
+        }
+        self.acknowledge(uploader, is_complete);
+    }
+
+    /// The next part follows after a while, or the next file.
+    fn acknowledge(&mut self, uploader: usize, is_complete: bool) {
+        let of = &mut self.uploaders[uploader];
         self.tally.acks += 1;
-        if of.is_active && of.acked == of.len {
+        if is_complete {
             of.is_active = false;
             self.tally.uploads += 1;
         }
         let think = Nanos(of.spec.think.0 / 2 + of.dice.below(of.spec.think.0.max(1)));
-        self.push(now + think, Event::Upload { uploader });
+        self.push(self.now + think, Event::Upload { uploader });
+    }
+
+    /// Changes the directory in memory, and flushes it.
+    fn give_name(&mut self, uploader: usize) {
+        let count = self.uploaders.len();
+        let of = &mut self.uploaders[uploader];
+        of.is_syncing = true;
+        let volume = of.spec.volume;
+        open(&self.devices[volume]).stable().name(uploader, count);
+        let store = self.stores[volume].as_mut().expect("the volume takes uploads");
+        let (file, reach) = (DIRECTORY, SyncScope::All);
+        let asked = EngineRequest::Name { uploader };
+        store.ask(|token| WriteRequest::Sync { token, file, reach }, asked);
+        self.ring_core(self.placement.disks[volume]);
+    }
+
+    fn named(&mut self, uploader: usize, result: Result<(), DiskFault>) {
+        let now = self.now;
+        let of = &mut self.uploaders[uploader];
+        let name = uploader as u64 * SECTOR;
+        let mut device = open(&self.devices[of.spec.volume]);
+        let is_safe =
+            result.is_err() || device.stable().is_durable(DIRECTORY, name, name + SECTOR);
+        drop(device);
+        require(is_safe, Invariant::AckIsDurable, || {
+            format!("the name of upload {uploader} acknowledged at {now:?} would not be there")
+        });
+        of.is_syncing = false;
+        if result.is_err() {
+            return self.fail(uploader);
+        }
+        let took = now.since(of.begun);
+        self.tally.ack_time += took;
+        self.tally.ack_max = self.tally.ack_max.max(took);
+        self.acknowledge(uploader, true);
     }
 
     /// An error is final: the upload ends, and its volume takes no more uploads.
