@@ -9,7 +9,7 @@
 //!
 //! ```text
 //! |-- real-time, sorted --|-- best effort, piece by piece --|- rest -|-- real-time ...
-//! |-- real-time, sorted -------------------------|- flush -|- floor -|-- real-time ...
+//! |-- real-time, sorted -------------------------|- floor -|- flush -|-- real-time ...
 //! cycle begins                                           guard     cycle ends
 //! ```
 
@@ -410,12 +410,9 @@ impl Cycle {
     pub fn poll_timeout(&self, now: MonoTime) -> Option<MonoTime> {
         let best_effort = (!self.best_effort.is_empty()).then(|| self.best_effort_from(now));
         let flush = self.flushes.is_waiting().then(|| {
-            let rested = self.flushes.rested();
-            if rested > now {
-                rested.min(self.best_effort_from(now))
-            } else {
-                self.best_effort_from(now)
-            }
+            let first = [self.flushes.rested(), self.flush_place(now)];
+            let next = first.into_iter().filter(|&time| time > now).min();
+            next.map_or(self.best_effort_from(now), |next| next.min(self.best_effort_from(now)))
         });
         let arrived = (!self.arrived.is_empty()).then(|| self.best_effort_from(now));
         // Without running streams, left-over reads are swept after the head.
@@ -501,10 +498,7 @@ impl Cycle {
 
     /// The end of the cycle that is reserved for waiting uploads, while they can still use it.
     fn reserve(&mut self, now: MonoTime) -> Nanos {
-        let (cycle, time) = (self.cycle_of(now), self.flushes.time());
-        let flush = self.flushes.is_waiting() && !self.flushes.has_begun_in(cycle);
-        let flush = flush && now + time <= self.end_of_cycle(now);
-        let kept = self.floor_reserve(now) + if flush { time } else { Nanos(0) };
+        let kept = self.floor_reserve(now) + self.flush_reserve(now);
         if kept == Nanos(0) { kept } else { kept + self.slack() }
     }
 
@@ -512,13 +506,29 @@ impl Cycle {
         Nanos(SLACK.0.min(self.limits.length.0 / 25))
     }
 
-    /// The part of it for writes.
+    /// When the group of flushes begins that has its place in each cycle, at the end.
+    fn flush_place(&self, now: MonoTime) -> MonoTime {
+        self.end_of_cycle(now).before(self.flushes.time() + self.slack().times(2))
+    }
+
+    /// The part of the reserve for a group of flushes. The writes before it need one too: their
+    /// flushes are requested when they end.
+    fn flush_reserve(&self, now: MonoTime) -> Nanos {
+        let time = self.flushes.time();
+        let is_expected = self.best_effort.has_writes() && now < self.flush_place(now);
+        let is_wanted = self.flushes.is_waiting() || is_expected;
+        let is_open = !self.flushes.has_begun_in(self.cycle_of(now));
+        let fits = now + time <= self.end_of_cycle(now);
+        if is_wanted && is_open && fits { time + self.slack() } else { Nanos(0) }
+    }
+
+    /// The part of the reserve for writes.
     fn floor_reserve(&mut self, now: MonoTime) -> Nanos {
         let Some(next) = self.best_effort.next_write() else { return Nanos(0) };
         self.floor.note_waiting(self.cycle_of(now));
         let owed = self.floor.owed();
         // Time owed accumulates until it is enough for a piece.
-        let is_usable = owed >= next.cost && self.is_before_the_end(now, next);
+        let is_usable = owed >= next.cost && self.is_before_the_flush(now, next);
         if mutant!(FloorForgotten, false, is_usable) { owed } else { Nanos(0) }
     }
 
@@ -543,21 +553,26 @@ impl Cycle {
             return false;
         }
         if !self.sweeps.is_running() && !self.sweeps.is_waiting() {
-            let latest = end.before(time + self.slack());
+            let latest = self.flush_place(now);
             self.flushes.note_free(now, self.cycle_of(now), latest);
             let is_turn = now >= self.flushes.rested() && self.best_effort.is_turn_of_writes();
             if is_turn || self.best_effort.is_written() {
                 return true;
             }
         }
-        let is_time = now + self.reserve(now) >= end || self.yielded == Some(self.cycle_of(now));
-        is_time && !self.flushes.has_begun_in(self.cycle_of(now))
+        now >= self.flush_place(now) && !self.flushes.has_begun_in(self.cycle_of(now))
     }
 
     /// Whether a piece may begin in best-effort time.
     fn fits(&self, now: MonoTime, next: NextPiece) -> bool {
         let may = mutant!(UploadsKeptBack, next.piece.direction == Direction::Read, true);
         may && now >= self.end_of_head(now) && self.is_before_the_end(now, next)
+    }
+
+    /// Whether a piece of the floor ends before the place of the flushes.
+    fn is_before_the_flush(&self, now: MonoTime, next: NextPiece) -> bool {
+        let done = now + self.flushes.left(now) + self.best_effort.time_of(next);
+        done + self.flush_reserve(now) <= self.end_of_cycle(now)
     }
 
     /// Whether a piece, with all of its kind before it, ends within the cycle.

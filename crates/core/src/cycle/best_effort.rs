@@ -116,6 +116,12 @@ impl BestEffortQueue {
         self.reads.is_empty() && self.writes.is_empty()
     }
 
+    /// Whether writes wait or are at the device.
+    pub(super) fn has_writes(&self) -> bool {
+        let is_write = |&(piece, _): &(Transfer, Nanos)| piece.direction == Direction::Write;
+        !self.writes.is_empty() || self.flying.iter().any(is_write)
+    }
+
     /// Whether no write waits, and no write in progress would miss a flush that begins now.
     pub(super) fn is_written(&self) -> bool {
         let is_write = |&(piece, _): &(Transfer, Nanos)| piece.direction == Direction::Write;

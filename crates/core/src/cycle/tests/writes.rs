@@ -428,7 +428,7 @@ fn what_waits_to_be_written_comes_into_the_first_group_of_a_cycle() {
     assert!(cycle.poll_sync(BEGUN + Nanos(1)).is_some(), "all of it is written");
 
     // Not for longer than a flush takes, and only while the group still fits.
-    let nearly_late = MonoTime(LENGTH.0).before(flash().flush + Nanos::from_millis(4));
+    let nearly_late = MonoTime(LENGTH.0).before(flash().flush + Nanos::from_millis(6));
     for (free, most) in [(BEGUN, flash().flush), (nearly_late, Nanos::from_millis(2))] {
         let mut cycle = disk(flash(), 0);
         cycle.add_sync(sync);
