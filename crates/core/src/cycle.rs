@@ -139,6 +139,8 @@ pub struct Cycle {
     best_effort: BestEffortQueue,
     flushes: Flushes,
     floor: Floor,
+    /// Time of the disk that best-effort writes and flushes have used.
+    upload_time: Nanos,
     /// The last cycle in which no further real-time work fitted before the time reserved for
     /// uploads.
     yielded: Option<u64>,
@@ -188,6 +190,7 @@ impl Cycle {
             best_effort: BestEffortQueue::new(&limits),
             flushes: Flushes::new(write_path.syncs_max, flush),
             floor: Floor::new(Nanos(share as u64), piece),
+            upload_time: Nanos(0),
             yielded: None,
             open: Vec::with_capacity(jobs),
             in_flight: 0,
@@ -325,7 +328,7 @@ impl Cycle {
 
     /// Notes the end of a flush.
     pub fn handle_synced(&mut self, now: MonoTime) {
-        self.flushes.note_end(now);
+        self.upload_time += self.flushes.note_end(now).unwrap_or_default();
         self.note_end(now, None);
     }
 
@@ -385,6 +388,12 @@ impl Cycle {
                 JobEnd::Filled(BlockReadEnd { block, result })
             }
         })
+    }
+
+    /// Time of the disk that uploads have used since the start: of their pieces by the model, and of
+    /// their flushes.
+    pub fn upload_time(&self) -> Nanos {
+        self.upload_time
     }
 
     /// Transfers at the device, including those of a probe.
@@ -594,6 +603,7 @@ impl Cycle {
         }
         if taken.piece.direction == Direction::Write {
             self.floor.note_used(next.cost);
+            self.upload_time += next.cost;
         }
         self.open_transfer(taken.piece, taken.is_last);
         taken.piece

@@ -48,6 +48,11 @@ pub struct DiskCounters {
     /// The part of them that was written in the time reserved for uploads, while real-time work
     /// waited or the cycle was at its end.
     pub floor_bytes: Counter,
+    /// Cycles through which a write or a flush of an upload has waited.
+    pub upload_cycles_waited: Counter,
+    /// Time of the disk that uploads have used, in ns: of their pieces by the model, and of their
+    /// flushes.
+    pub upload_time: Counter,
     /// Writes that ended.
     pub writes: Counter,
     /// Writes that failed.

@@ -207,13 +207,19 @@ impl<P: DiskPort> DiskServer<P> {
         self.write_path.as_mut().expect("only a write path writes")
     }
 
-    /// Counts a missed cycle: one that ends with real-time work in the queue.
+    /// Counts a missed cycle, one that ends with real-time work in the queue, and one through which
+    /// an upload has waited.
     fn watch_cycle(&mut self, now: MonoTime) {
         let cycle = now.0 / self.length.0;
         if cycle != self.cycle_now {
             if cycle == self.cycle_now + 1 && self.cycle.is_overdue(now) {
                 self.counters.cycles_missed.add(1);
             }
+            let begun = MonoTime(self.cycle_now * self.length.0);
+            let oldest = self.write_path.as_ref().and_then(WritePath::oldest);
+            let waited = oldest.is_some_and(|oldest| oldest < begun);
+            self.counters.upload_cycles_waited.add(u64::from(waited));
+            self.counters.upload_time.set(self.cycle.upload_time().0);
             self.cycle_now = cycle;
         }
     }

@@ -35,6 +35,7 @@ mod signals;
 mod state;
 mod status;
 mod token;
+mod upload_wait;
 mod verify;
 mod watch;
 

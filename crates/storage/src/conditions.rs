@@ -31,6 +31,8 @@ pub enum Kind {
     LiveInput,
     /// A title that is pinned in memory is not there.
     NotPinned,
+    /// Streams leave uploads less of the disk than they need.
+    UploadsWait,
     /// Files that cannot be requested: symbolic links, other file systems, names that are not valid
     /// UTF-8.
     LeftOut,
@@ -50,7 +52,7 @@ pub enum Severity {
 
 impl Kind {
     /// All kinds.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::VolumeMissing,
         Self::UploadsRefused,
         Self::ReadOnly,
@@ -59,6 +61,7 @@ impl Kind {
         Self::Empty,
         Self::LiveInput,
         Self::NotPinned,
+        Self::UploadsWait,
         Self::LeftOut,
     ];
 
@@ -74,6 +77,7 @@ impl Kind {
             Self::Empty => "empty",
             Self::LiveInput => "live_input",
             Self::NotPinned => "not_pinned",
+            Self::UploadsWait => "uploads_wait",
             Self::LeftOut => "left_out",
         }
     }
@@ -86,7 +90,7 @@ impl Kind {
                 Severity::Fault
             }
             Self::Unreadable | Self::Empty | Self::LiveInput | Self::NotPinned => Severity::Warning,
-            Self::LeftOut => Severity::Notice,
+            Self::UploadsWait | Self::LeftOut => Severity::Notice,
         }
     }
 }

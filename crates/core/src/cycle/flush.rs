@@ -101,14 +101,13 @@ impl Flushes {
         self.waiting.pop_front()
     }
 
-    /// Notes the end of one flush; true when the group has ended.
-    pub(super) fn note_end(&mut self, now: MonoTime) -> bool {
+    /// Notes the end of one flush; returns the time of the group when all of it has ended.
+    pub(super) fn note_end(&mut self, now: MonoTime) -> Option<Nanos> {
         assert!(self.under_way > 0, "the device only ends what was submitted");
         self.under_way -= 1;
         let ended = self.under_way == 0 && self.to_give == 0;
-        if ended {
-            self.rested = now + now.since(self.begun);
-        }
-        ended
+        let took = ended.then(|| now.since(self.begun))?;
+        self.rested = now + took;
+        Some(took)
     }
 }

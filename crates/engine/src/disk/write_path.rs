@@ -20,14 +20,22 @@ pub(crate) struct WritePath {
     /// Wakes the control side when there are answers.
     waker: Box<dyn Waker>,
     answered: bool,
-    /// The token of the write in each place of the write share.
-    tokens: Vec<u32>,
-    /// Flushes that wait in the cycle.
-    waiting: Vec<Sync>,
+    /// The write in each place of the write share.
+    writes: Vec<PlaceWrite>,
+    /// Flushes that wait in the cycle, and the times of their requests.
+    waiting: Vec<(Sync, MonoTime)>,
     /// Flushes at the device, and the times of their hand-over.
     flushing: Vec<(Sync, MonoTime)>,
     /// Requests that have joined a flush.
     joined: Vec<JoinedRequest>,
+}
+
+/// The last write of a place.
+#[derive(Clone, Copy, Default)]
+struct PlaceWrite {
+    token: u32,
+    /// When an upload has requested it; `None` for one that has ended, or of a recording.
+    since: Option<MonoTime>,
 }
 
 /// A request that is answered with the result of another request's flush.
@@ -53,7 +61,7 @@ impl WritePath {
             answers,
             waker,
             answered: false,
-            tokens: vec![0; places as usize],
+            writes: vec![PlaceWrite::default(); places as usize],
             waiting: Vec::with_capacity(syncs_max),
             flushing: Vec::with_capacity(flushes),
             joined: Vec::with_capacity(syncs_max),
@@ -66,7 +74,8 @@ impl WritePath {
             any = true;
             match request {
                 WriteRequest::Write { token, block, file, offset, len, class, position } => {
-                    self.tokens[block.place as usize] = token;
+                    let since = matches!(class, WriteClass::BestEffort).then_some(now);
+                    self.writes[block.place as usize] = PlaceWrite { token, since };
                     let direction = Direction::Write;
                     let transfer =
                         Transfer { direction, block, file, offset, at: 0, len, sum: None };
@@ -81,7 +90,7 @@ impl WritePath {
                     }
                 }
                 WriteRequest::Sync { token, file, reach } => {
-                    self.add_sync(Sync { token, file, reach }, cycle);
+                    self.add_sync(now, Sync { token, file, reach }, cycle);
                 }
             }
         }
@@ -89,29 +98,38 @@ impl WritePath {
     }
 
     /// Adds a flush to the cycle, or joins one of the same file that has not begun.
-    fn add_sync(&mut self, sync: Sync, cycle: &mut Cycle) {
+    fn add_sync(&mut self, now: MonoTime, sync: Sync, cycle: &mut Cycle) {
         let is_same = |other: &&Sync| (other.file, other.reach) == (sync.file, sync.reach);
         let under_way = self.flushing.iter().map(|(sync, _)| sync);
         let late = mutant!(JoinLate, under_way.filter(is_same).last(), None);
-        match self.waiting.iter().find(is_same).or(late) {
+        let mut waiting = self.waiting.iter().map(|(sync, _)| sync);
+        match waiting.find(is_same).or(late) {
             Some(&Sync { token: flush, .. }) => {
                 self.joined.push(JoinedRequest { token: sync.token, flush });
             }
             None => {
-                self.waiting.push(sync);
+                self.waiting.push((sync, now));
                 cycle.add_sync(sync);
             }
         }
     }
 
+    /// The request of the write or flush of an upload that has waited the longest.
+    pub(super) fn oldest(&self) -> Option<MonoTime> {
+        let writes = self.writes.iter().filter_map(|write| write.since);
+        writes.chain(self.waiting.iter().map(|&(_, since)| since)).min()
+    }
+
     pub(super) fn written(&mut self, written: BlockWriteEnd) {
-        let token = self.tokens[written.block.place as usize];
+        let write = &mut self.writes[written.block.place as usize];
+        write.since = None;
+        let token = write.token;
         self.answer(WriteAnswer::Written { token, result: written.result });
     }
 
     /// Notes that a flush goes to the device: later requests do not join it.
     pub(super) fn note_sync(&mut self, now: MonoTime, sync: Sync) {
-        let at = self.waiting.iter().position(|waiting| waiting.token == sync.token);
+        let at = self.waiting.iter().position(|(waiting, _)| waiting.token == sync.token);
         self.waiting.swap_remove(at.expect("a flush waits before it begins"));
         self.flushing.push((sync, now));
         if mutant!(AckBeforeFlush, true, false) {
@@ -132,7 +150,7 @@ impl WritePath {
         counters.syncs.add(1);
         counters.sync_faults.add(u64::from(synced.result.is_err()));
         if mutant!(SyncRetried, synced.result.is_err(), false) {
-            self.waiting.push(sync);
+            self.waiting.push((sync, now));
             cycle.add_sync(sync);
             return;
         }

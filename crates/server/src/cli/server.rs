@@ -276,7 +276,8 @@ impl Server {
         let figures: Arc<dyn Internal> = Arc::new(figures);
         let broker = self.engine.broker.clone();
         let watching = tokio::spawn(signals.watch(self.reload));
-        let watch = VolumeWatches::begin(&self.config, &self.catalogue, self.uploads.as_ref());
+        let uploads = self.uploads.as_ref();
+        let watch = VolumeWatches::begin(&self.config, &self.catalogue, uploads, &self.engine);
         let forgetting = tokio::spawn(forget_changed(Arc::clone(&self.catalogue), broker));
         let store = Store {
             catalogue: self.catalogue,

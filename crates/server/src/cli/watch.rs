@@ -1,21 +1,25 @@
 //! Watches the volumes of a running server: mounts, writability, and files that cannot be served.
 //!
 //! Promise: a newly mounted directory is served within [`LOOK`], without a restart. Nothing is
-//! stored in a file system that was mounted over a writable volume. Problems are reported as
-//! conditions. A disk that hangs delays only its own watch.
+//! stored in a file system that was mounted over a writable volume. Problems, and uploads that wait
+//! for the disk, are reported as conditions. A disk that hangs delays only its own watch.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::fs::StatVfsMountFlags;
 use tactus_config::Config;
+use tactus_control::engine::Engine;
+use tactus_engine::counters::DiskCounters;
 use tactus_http::Uploads;
 use tactus_storage::catalogue::Catalogue;
 use tactus_storage::conditions::Kind;
 use tactus_storage::store::{Identity, KnownIdentities};
 use tokio::task::JoinSet;
+
+use super::upload_wait::{DiskUse, UploadWait};
 
 /// How often the mount of each volume is checked.
 const LOOK: Duration = Duration::from_secs(2);
@@ -33,9 +37,12 @@ impl VolumeWatches {
         config: &Config,
         catalogue: &Arc<Catalogue>,
         uploads: Option<&Uploads>,
+        engine: &Engine,
     ) -> Self {
         let (mut tasks, is_over) = (JoinSet::new(), Arc::new(AtomicBool::new(false)));
-        for (index, volume) in config.volumes.iter().enumerate() {
+        let disks = engine.counters.disks.iter().zip(&engine.volumes);
+        for ((index, volume), (counters, facts)) in config.volumes.iter().enumerate().zip(disks) {
+            let wait = UploadWait::new(facts.cycle(), volume.upload_floor);
             let volume = Arc::new(VolumeWatch {
                 index,
                 path: volume.path.clone(),
@@ -45,6 +52,9 @@ impl VolumeWatches {
                 own: Identity::of(&volume.path).ok().flatten(),
                 catalogue: Arc::clone(catalogue),
                 uploads: uploads.cloned(),
+                counters: Arc::clone(counters),
+                wait: Mutex::new(wait),
+                begun: Instant::now(),
                 is_over: Arc::clone(&is_over),
             });
             tasks.spawn(look(Arc::clone(&volume)));
@@ -113,6 +123,9 @@ struct VolumeWatch {
     own: Option<Identity>,
     catalogue: Arc<Catalogue>,
     uploads: Option<Uploads>,
+    counters: Arc<DiskCounters>,
+    wait: Mutex<UploadWait>,
+    begun: Instant,
     is_over: Arc<AtomicBool>,
 }
 
@@ -155,6 +168,11 @@ impl VolumeWatch {
             )
         });
         conditions.set(Kind::QuotaUnknown, &self.mount, uncounted);
+        let (now, so_far) = (self.begun.elapsed(), DiskUse::of(&self.counters));
+        let mut wait = self.wait.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(waits) = wait.look(now, so_far) {
+            conditions.set(Kind::UploadsWait, &self.mount, waits);
+        }
     }
 
     /// Whether the mounted file system may replace the open one.

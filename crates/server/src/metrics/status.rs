@@ -248,6 +248,10 @@ struct Uploads {
     flushes_waiting: u32,
     flush_p50_seconds: f64,
     flush_p99_seconds: f64,
+    /// Time of the disk that uploads have used.
+    disk_seconds: f64,
+    /// Cycles through which a write or a flush has waited.
+    cycles_waited: u64,
 }
 
 #[derive(Serialize)]
@@ -477,6 +481,8 @@ fn uploads(sources: &Sources, at: usize) -> Option<Uploads> {
         flushes_waiting: levels.syncs,
         flush_p50_seconds: seconds(flush.quantile(0.5)),
         flush_p99_seconds: seconds(flush.quantile(0.99)),
+        disk_seconds: seconds(disk.upload_time.value()),
+        cycles_waited: disk.upload_cycles_waited.value(),
     })
 }
 
