@@ -100,8 +100,7 @@ impl WritePath {
     /// Adds a flush to the cycle, or joins one of the same file that has not begun.
     fn add_sync(&mut self, now: MonoTime, sync: Sync, cycle: &mut Cycle) {
         let is_same = |other: &&Sync| (other.file, other.reach) == (sync.file, sync.reach);
-        let under_way = self.flushing.iter().map(|(sync, _)| sync);
-        let late = mutant!(JoinLate, under_way.filter(is_same).last(), None);
+        let late = mutant!(JoinLate, self.flushing.iter().map(|(sync, _)| sync).find(is_same), None);
         let mut waiting = self.waiting.iter().map(|(sync, _)| sync);
         match waiting.find(is_same).or(late) {
             Some(&Sync { token: flush, .. }) => {
