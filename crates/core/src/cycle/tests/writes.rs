@@ -484,6 +484,39 @@ fn one_flush_has_its_place_in_each_cycle_however_full_it_is() {
 }
 
 #[test]
+fn what_the_floor_has_written_is_flushed_in_the_same_cycle_however_full_it_is() {
+    let mut player = Player::new(flash(), FLOOR);
+    let (mut waiting, mut next, mut flushed) = (0, 0, vec![]);
+    player.cycle.add_best_effort(upload(0, 9, 0));
+    while player.now < MonoTime(LENGTH.0 * 10) {
+        while waiting < 400 {
+            next += 1;
+            let place = 1 + next as u32 % 500;
+            player.cycle.add_real_time(job(place, next % 97 * 50 * MIB, LENGTH.0 * 1000 + next));
+            waiting += 1;
+        }
+        player.cycle.commit();
+        let event = player.step();
+        let cycle = (player.now.0 - 1) / LENGTH.0;
+        match event {
+            TestEvent::Flushed(tokens) => {
+                assert_eq!(tokens, [cycle as u32], "it was written in this cycle");
+                flushed.push(cycle);
+                player.cycle.add_best_effort(upload(0, 9, 0));
+            }
+            TestEvent::Moved(_, Turn::RealTime, ..) => waiting -= 1,
+            TestEvent::Moved(.., Some(JobEnd::Written(_))) => player.cycle.add_sync(Sync {
+                token: cycle as u32,
+                file: FileHandle(9),
+                reach: SyncScope::All,
+            }),
+            TestEvent::Moved(..) | TestEvent::Rested => {}
+        }
+    }
+    assert_eq!(flushed, (0..10).collect::<Vec<_>>());
+}
+
+#[test]
 fn a_recording_is_written_in_the_sweep_of_the_next_cycle() {
     let mut cycle = disk(DiskModel::SLOWEST, FLOOR);
     let record = |place, position| Job {
