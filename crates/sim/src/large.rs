@@ -201,6 +201,7 @@ impl LargeMachine {
             chunk: MIB,
             think: Nanos::from_millis(250),
             record: None,
+            has_name: false,
             lasts: SECOND.times(self.seconds),
         }
     }

@@ -28,6 +28,8 @@ pub(super) struct Flushes {
     free: Option<u64>,
     /// Limit of the duration of a group, by the model.
     time: Nanos,
+    /// The duration of the last group; before the first one, the limit.
+    took: Nanos,
 }
 
 impl Flushes {
@@ -41,6 +43,7 @@ impl Flushes {
             rested: MonoTime(0),
             free: None,
             time,
+            took: time,
         }
     }
 
@@ -79,11 +82,11 @@ impl Flushes {
     }
 
     /// Notes that `cycle` has best-effort time, at `now`. Waiting writes come before the first
-    /// group, and so into it, for the duration of a flush, but only while the group still fits: it
-    /// must begin by `latest`.
+    /// group, and so into it, for the duration of the last group, but only while this one still
+    /// fits: it must begin by `latest`.
     pub(super) fn note_free(&mut self, now: MonoTime, cycle: u64, latest: MonoTime) {
         if self.free.replace(cycle) != Some(cycle) {
-            self.rested = self.rested.max((now + self.time).min(latest));
+            self.rested = self.rested.max((now + self.took.min(self.time)).min(latest));
         }
     }
 
@@ -106,8 +109,8 @@ impl Flushes {
         assert!(self.under_way > 0, "the device only ends what was submitted");
         self.under_way -= 1;
         let ended = self.under_way == 0 && self.to_give == 0;
-        let took = ended.then(|| now.since(self.begun))?;
-        self.rested = now + took;
-        Some(took)
+        self.took = ended.then(|| now.since(self.begun))?;
+        self.rested = now + self.took;
+        Some(self.took)
     }
 }

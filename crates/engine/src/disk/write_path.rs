@@ -100,7 +100,8 @@ impl WritePath {
     /// Adds a flush to the cycle, or joins one of the same file that has not begun.
     fn add_sync(&mut self, now: MonoTime, sync: Sync, cycle: &mut Cycle) {
         let is_same = |other: &&Sync| (other.file, other.reach) == (sync.file, sync.reach);
-        let late = mutant!(JoinLate, self.flushing.iter().map(|(sync, _)| sync).find(is_same), None);
+        let late =
+            mutant!(JoinLate, self.flushing.iter().map(|(sync, _)| sync).find(is_same), None);
         let mut waiting = self.waiting.iter().map(|(sync, _)| sync);
         match waiting.find(is_same).or(late) {
             Some(&Sync { token: flush, .. }) => {

@@ -5,8 +5,8 @@
 //! for the disk, are reported as conditions. A disk that hangs delays only its own watch.
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::fs::StatVfsMountFlags;

@@ -513,8 +513,10 @@ fn uploads(page: &mut Page, sources: &Sources) -> fmt::Result {
     });
     let help = "Writes and flushes that the disk has failed: the volume takes no more uploads";
     page.counter("tactus_disk_write_faults", help, None, each)?;
-    let busy = open().map(|(index, disk, _)| (vec![volume(index)], seconds(disk.upload_time.value())));
-    let help = "Time of the disk that uploads have used: their writes by its model, and their flushes";
+    let busy =
+        open().map(|(index, disk, _)| (vec![volume(index)], seconds(disk.upload_time.value())));
+    let help =
+        "Time of the disk that uploads have used: their writes by its model, and their flushes";
     page.counter("tactus_disk_uploads_busy", help, Some(Unit::Seconds), busy)?;
     let each =
         open().map(|(index, disk, _)| (vec![volume(index)], disk.upload_cycles_waited.value()));

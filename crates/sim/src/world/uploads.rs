@@ -444,8 +444,7 @@ impl World {
         let of = &mut self.uploaders[uploader];
         let name = uploader as u64 * SECTOR;
         let mut device = open(&self.devices[of.spec.volume]);
-        let is_safe =
-            result.is_err() || device.stable().is_durable(DIRECTORY, name, name + SECTOR);
+        let is_safe = result.is_err() || device.stable().is_durable(DIRECTORY, name, name + SECTOR);
         drop(device);
         require(is_safe, Invariant::AckIsDurable, || {
             format!("the name of upload {uploader} acknowledged at {now:?} would not be there")
