@@ -390,8 +390,8 @@ impl Cycle {
         })
     }
 
-    /// Time of the disk that uploads have used since the start: of their pieces by the model, and of
-    /// their flushes.
+    /// Time of the disk that uploads have used since the start: of their pieces by the model, and
+    /// of their flushes.
     pub fn upload_time(&self) -> Nanos {
         self.upload_time
     }

@@ -33,8 +33,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use crate::core_threads::Wakers;
 
-/// Most unanswered flushes. An upload requests two or three at its end, and one for its name; at the
-/// limit, further requests wait.
+/// Most unanswered flushes. An upload requests two or three at its end, and one for its name; at
+/// the limit, further requests wait.
 pub(super) const SYNCS_MAX: u32 = 512;
 
 /// One volume's write path. Clones share it.
