@@ -418,13 +418,18 @@ fn turn(from: Point, over: Point, point: Point) -> i128 {
 /// takes as long, which a line has to ascend.
 fn through(bends: &[Point]) -> Polyline {
     let mut points = alloc::vec![(Bytes(0), MediaTime(0))];
-    for bend in bends {
-        let (last, _) = points[points.len() - 1];
-        match bend.bytes {
-            bytes if bytes > last.0 => points.push((Bytes(bytes), MediaTime(bend.time))),
-            bytes if bend.time > 0 => points.push((Bytes(bytes + 1), MediaTime(bend.time + 1))),
-            _ => {}
+    // The bytes of the last bend, and whether the byte of a pause is on top of them.
+    let (mut reached, mut is_ahead) = (0, false);
+    for &Point { time, bytes } in bends {
+        let end = points.len() - 1;
+        let is_pause = bytes == reached && time > 0;
+        if is_ahead && bytes <= reached + 1 {
+            // The pause lasts longer, or its byte is all that follows it.
+            points[end].1 = MediaTime(time);
+        } else if is_pause || bytes > reached {
+            points.push((Bytes(bytes + u64::from(is_pause)), MediaTime(time)));
         }
+        (reached, is_ahead) = (bytes, is_pause);
     }
     // A range that is sent at once ends in the next tick.
     let (len, time) = points[points.len() - 1];

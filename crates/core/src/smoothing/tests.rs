@@ -274,6 +274,20 @@ fn lines_go_on_as_lines() {
     assert_eq!((joined.points(), joined.at(2 * SECOND)), (3, 5_000));
 }
 
+#[test]
+fn a_pause_is_one_byte_and_several_of_them_send_no_more_than_one_ahead() {
+    let line = |bends: &[(u64, u64)]| {
+        let bends: Vec<_> = bends.iter().map(|&(time, bytes)| Point { time, bytes }).collect();
+        through(&bends).points().map(|(bytes, time)| (time.0, bytes.0)).collect::<Vec<_>>()
+    };
+    let next = line(&[(0, 10), (5, 10), (6, 20), (7, 30)]);
+    assert_eq!(next, [(0, 0), (0, 10), (5, 11), (6, 20), (7, 30)]);
+    let end = line(&[(0, 1), (5, 1), (9, 2)]);
+    assert_eq!(end, [(0, 0), (0, 1), (9, 2)], "its byte is all that follows");
+    let pauses = line(&[(0, 1), (5, 1), (6, 2), (9, 2), (10, 3), (20, 3), (22, 7)]);
+    assert_eq!(pauses, [(0, 0), (0, 1), (6, 2), (10, 3), (20, 4), (22, 7)]);
+}
+
 proptest! {
     #[test]
     fn a_joined_consumption_is_smoothed_within_its_bounds(
