@@ -595,9 +595,11 @@ impl Ledger {
             let reading = if reads { cost.source.cpu.times(count.into()) } else { Nanos(0) };
             self.free_time(core).saturating_sub(reading).0
         };
+        // What takes no time, as nothing is sent of a recording, needs no core.
         let fit = |cores: &[u32], each: Nanos| {
             let room = |core| left(core).checked_div(each.0).unwrap_or(u64::MAX);
-            cores.iter().map(room).fold(0, u64::saturating_add) >= count.into()
+            let all = cores.iter().map(room).fold(0, u64::saturating_add);
+            each == Nanos(0) || all >= count.into()
         };
         // The rest is that of cores which do both.
         let others = deliveries.iter().filter(|core| !senders.contains(core));
