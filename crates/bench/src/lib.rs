@@ -46,6 +46,7 @@ pub mod run;
 pub mod crowd;
 pub mod datagrams;
 pub mod file_load;
+pub mod file_writer;
 pub mod pace;
 pub mod wire_sender;
 

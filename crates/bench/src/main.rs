@@ -10,7 +10,8 @@ use tactus_bench::benches::{self, Bench};
 use tactus_bench::crash;
 use tactus_bench::disk::{self, Profile, Queue, Shape};
 use tactus_bench::{
-    classes, datagrams, faulty, file_load, interrupt, netns, pace, report, rtsp_check, wire_sender,
+    classes, datagrams, faulty, file_load, file_writer, interrupt, netns, pace, report, rtsp_check,
+    wire_sender,
 };
 use tactus_core::units::{Bytes, KIB, SECOND};
 
@@ -65,6 +66,9 @@ enum Task {
     /// Works on small files, for `placement`.
     #[command(hide = true)]
     FileLoad(file_load::Options),
+    /// Writes one file, for `mount`.
+    #[command(hide = true)]
+    WriteFile(file_writer::Options),
     /// Sends streams of datagrams onto one wire, for `gap-frames`.
     #[command(hide = true)]
     PaceWire(wire_sender::Options),
@@ -122,6 +126,7 @@ fn main() -> Result<ExitCode> {
         Task::PaceFlood(options) => pace::flood(&options),
         Task::PaceFlows(options) => pace::flows(&options),
         Task::FileLoad(options) => file_load::run(&options),
+        Task::WriteFile(options) => file_writer::run(&options),
         Task::PaceWire(options) => wire_sender::run(&options),
         Task::Cleanup => cleanup(),
     };

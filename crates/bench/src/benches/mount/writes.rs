@@ -1,19 +1,16 @@
 //! Writes by the mount beside writes to the file system below it.
 //!
-//! Promise: both ways write the same bytes by the same calls, by turns within a round. A file is
-//! written when its last flush and its close have returned.
+//! Promise: both ways write the same bytes by the same calls, by turns within a round, each file by
+//! a program of its own. A file is written when its last flush and its close have returned.
 
-use std::fs::{self, File};
-use std::io::Write;
 use std::path::Path;
-use std::time::Instant;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use serde_json::json;
 use tactus_core::units::{KIB, MIB};
 
+use crate::file_writer::{self, FileTimes};
 use crate::report::{Report, Table, Verdict, spread};
-use crate::spread::quantile;
 
 /// The ways.
 const WAYS: [&str; 2] = ["file system", "mount"];
@@ -25,20 +22,6 @@ pub(super) struct WriteTimes {
     whole: [FileTimes; 2],
     /// A short file, with a flush after each piece.
     pieces: [FileTimes; 2],
-}
-
-/// The times of one file, in seconds.
-#[derive(Clone, Copy, Default)]
-struct FileTimes {
-    all: f64,
-    open: f64,
-    /// The first write, with its flush if one follows.
-    first: f64,
-    /// The same, the median of all.
-    median: f64,
-    /// The last flush.
-    last_flush: f64,
-    close: f64,
 }
 
 /// Bytes of the long file, written by pieces of 1 MiB.
@@ -53,36 +36,9 @@ pub(super) fn measure(plain: &Path, mounted: &Path) -> Result<WriteTimes> {
     let mut times = WriteTimes::default();
     for (way, place) in [plain, mounted].into_iter().enumerate() {
         let path = place.join("written.bin");
-        times.whole[way] = write(&path, WHOLE, MIB, WHOLE)?;
-        times.pieces[way] = write(&path, SHORT, PIECE, PIECE)?;
+        times.whole[way] = file_writer::write_apart(&path, WHOLE, MIB, WHOLE)?;
+        times.pieces[way] = file_writer::write_apart(&path, SHORT, PIECE, PIECE)?;
     }
-    Ok(times)
-}
-
-/// Writes `len` bytes by pieces of `size`, with a flush after each `flushed` bytes.
-fn write(path: &Path, len: u64, size: u64, flushed: u64) -> Result<FileTimes> {
-    let bytes: Vec<u8> = (0..size).map(|at| (at ^ at >> 8) as u8).collect();
-    let begun = Instant::now();
-    let since = |begun: Instant| begun.elapsed().as_secs_f64();
-    let mut file = File::create(path).with_context(|| format!("{}", path.display()))?;
-    let mut times = FileTimes { open: since(begun), ..FileTimes::default() };
-    let mut steps = Vec::with_capacity((len / size) as usize);
-    for at in (0..len).step_by(size as usize) {
-        let step = Instant::now();
-        file.write_all(&bytes)?;
-        if (at + size).is_multiple_of(flushed) {
-            let flush = Instant::now();
-            file.sync_all()?;
-            times.last_flush = since(flush);
-        }
-        steps.push(since(step));
-    }
-    let close = Instant::now();
-    drop(file);
-    (times.close, times.all) = (since(close), since(begun));
-    times.first = steps[0];
-    times.median = quantile(&mut steps, 0.5).unwrap_or(f64::NAN);
-    fs::remove_file(path)?;
     Ok(times)
 }
 
@@ -127,8 +83,8 @@ pub(super) fn summarise(rounds: &[WriteTimes], report: &mut Report) {
     }
     report.method.push(format!(
         "By turns a file of {} MiB is written to the file system and by a mount with -o rw, with \
-         one fsync, and one of {} MiB with an fsync after each {} KiB. The time is that from the \
-         open to the end of the close.",
+         one fsync, and one of {} MiB with an fsync after each {} KiB, each by a program of its \
+         own. The time is that from the open to the end of the close.",
         WHOLE / MIB,
         SHORT / MIB,
         PIECE / KIB,
