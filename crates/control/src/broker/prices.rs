@@ -18,18 +18,17 @@ pub(super) const RING: SendCost = SendCost {
 
 /// The cost of a read at a moment: a turn in which it is taken, the time for which the core is
 /// awake before the moment, a ring of the doorbell, and a copy. By `tactus-bench stages`, with a
-/// program that sleeps meanwhile: 131 us each and 112 us for a MiB, when the core was still awake
-/// for 20 us after the request and from 100 us before the moment on; see `docs/benchmarks.md`.
+/// program that sleeps meanwhile: 98 us each and 138 us for a MiB.
 pub(super) const TIMED: SendCost = SendCost {
     per_send: Nanos::from_micros(100),
     per_packet: Nanos(0),
-    per_mib: Nanos::from_micros(130),
+    per_mib: Nanos::from_micros(140),
 };
 
 /// The cost of a block that such a read wants of its disk, beside that of its bytes: turns of the
 /// core in which it is wanted, read and copied, each after a sleep. Measured by the same bench:
-/// 91 us.
-pub(super) const TIMED_BLOCK: Nanos = Nanos::from_micros(100);
+/// 165 us.
+pub(super) const TIMED_BLOCK: Nanos = Nanos::from_micros(170);
 
 /// CPU time that datagrams take of the core that sends them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -5,9 +5,9 @@ use tactus_core::timed::TimedReads;
 use super::*;
 
 /// What a read, a MiB and a block cost by `tactus-bench stages`: run time of the real-time thread.
-const MEASURED_READ: Nanos = Nanos::from_micros(90);
-const MEASURED_MIB: Nanos = Nanos::from_micros(112);
-const MEASURED_BLOCK: Nanos = Nanos::from_micros(91);
+const MEASURED_READ: Nanos = Nanos::from_micros(98);
+const MEASURED_MIB: Nanos = Nanos::from_micros(138);
+const MEASURED_BLOCK: Nanos = Nanos::from_micros(165);
 
 #[test]
 fn reads_at_moments_are_promised_once_and_return() {
