@@ -5,9 +5,8 @@
 
 use tactus_core::units::{BitRate, Nanos, SECOND};
 
-use crate::device::DiskKind;
 use crate::run::caught;
-use crate::swarm::{ClientSpec, Memory, Swarm, VolumeSpec};
+use crate::swarm::{ClientSpec, Swarm, VolumeSpec};
 use crate::title::Title;
 use crate::verdict::Violation;
 use crate::world::{Outcome, World};
@@ -66,19 +65,7 @@ impl Balancing {
             cores: self.cores,
             links: self.links,
             work: Some(WORK),
-            volumes: vec![VolumeSpec {
-                kind: DiskKind::Sata,
-                cycle: Nanos::from_millis(250),
-                block: 256 << 10,
-                places: 32 * 256,
-                best_effort_depth: 4,
-                share_thousandths: 900,
-                // Without the bytes of an arena, which would take most of the time of a run.
-                memory: Memory::PageCache { ahead: 0 },
-                write_path: None,
-                faults: vec![],
-                guess: None,
-            }],
+            volumes: vec![VolumeSpec::sata()],
             titles: (0..2 * self.viewers).map(|number| Title::paced(number, length)).collect(),
             clients: (0..2 * self.viewers).map(client).collect(),
             ..Swarm::quiet(duration)

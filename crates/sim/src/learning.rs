@@ -7,9 +7,9 @@ use tactus_core::disk_model::Ratio;
 use tactus_core::estimator::ModelOrigin;
 use tactus_core::units::{BitRate, MonoTime, Nanos, SECOND};
 
-use crate::device::{DiskKind, Fault, Trouble};
+use crate::device::{Fault, Trouble};
 use crate::run::caught;
-use crate::swarm::{ClientSpec, GuessSpec, Memory, Swarm, VolumeSpec};
+use crate::swarm::{ClientSpec, GuessSpec, Swarm, VolumeSpec};
 use crate::title::Title;
 use crate::verdict::Violation;
 use crate::world::{Outcome, World};
@@ -90,21 +90,13 @@ impl Learning {
             seed: self.seed,
             duration,
             volumes: vec![VolumeSpec {
-                kind: DiskKind::Sata,
-                cycle: Nanos::from_millis(250),
-                block: 256 << 10,
-                places: 32 * 256,
-                best_effort_depth: 4,
-                share_thousandths: 900,
-                // Without the bytes of an arena, which would take most of the time of a run.
-                memory: Memory::PageCache { ahead: 0 },
-                write_path: None,
                 faults: self.slow.iter().map(fault).collect(),
                 guess: Some(GuessSpec {
                     ratio: Ratio(self.guess * 10),
                     origin,
                     is_direct: !self.by_reference,
                 }),
+                ..VolumeSpec::sata()
             }],
             titles: (0..100).map(title).collect(),
             clients: (0..self.viewers).map(client).collect(),

@@ -5,9 +5,8 @@
 
 use tactus_core::units::{BitRate, KIB, MIB, Nanos, SECOND};
 
-use crate::device::DiskKind;
 use crate::run::caught;
-use crate::swarm::{ClientSpec, Memory, Swarm, UploadSpec, VolumeSpec, WritePathSpec};
+use crate::swarm::{ClientSpec, Swarm, UploadSpec, VolumeSpec, WritePathSpec};
 use crate::title::Title;
 use crate::verdict::Violation;
 use crate::world::{Outcome, World};
@@ -82,21 +81,12 @@ impl SmallUploads {
             seed: self.seed,
             duration,
             volumes: vec![VolumeSpec {
-                kind: DiskKind::Sata,
-                cycle: Nanos::from_millis(250),
-                block: 256 << 10,
-                places: 32 * 256,
-                best_effort_depth: 4,
-                share_thousandths: 900,
-                // Without the bytes of an arena, which would take most of the time of a run.
-                memory: Memory::PageCache { ahead: 0 },
                 write_path: Some(WritePathSpec {
                     places: (WRITE_SHARE / FILE) as u32,
                     place: FILE as u32,
                     floor_thousandths: self.floor_thousandths,
                 }),
-                faults: vec![],
-                guess: None,
+                ..VolumeSpec::sata()
             }],
             titles: (0..100).map(|number| Title::paced(number, length)).collect(),
             clients: (0..self.viewers).map(client).collect(),

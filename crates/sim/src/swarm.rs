@@ -6,6 +6,7 @@
 mod crowd;
 mod datagrams;
 mod programs;
+mod sata;
 
 use tactus_core::disk_model::Ratio;
 use tactus_core::estimator::ModelOrigin;
