@@ -7,15 +7,14 @@
 mod company;
 
 use std::collections::BTreeMap;
-use std::io::{Read, Write};
-use std::net::{SocketAddrV4, TcpStream};
+use std::net::SocketAddrV4;
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
-use serde_json::{Value, json};
+use anyhow::{Context, Result};
+use serde_json::json;
 use tactus_core::units::{BitRate, MonoTime, Nanos, SECOND};
 
+use super::server_places::exchange;
 use super::{Fixture, say};
 use crate::figures::windows::Span;
 use crate::peers::{self, Peer, TOKEN, Tactus, Tuning};
@@ -124,20 +123,8 @@ fn move_until(until: MonoTime, address: SocketAddrV4) -> Result<Pauses> {
 
 /// Moves one server, as `tactus place` does.
 fn move_one(server: &str, core: u32, address: SocketAddrV4) -> Result<f64> {
-    let mut stream = TcpStream::connect(address)?;
-    stream.set_read_timeout(Some(Duration::from_secs(10)))?;
-    let body = json!({ "core": core }).to_string();
-    write!(
-        stream,
-        "PUT /api/v1/placement/{server} HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer \
-         {TOKEN}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
-        body.len()
-    )?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer)?;
-    let (head, body) = answer.split_once("\r\n\r\n").context("no answer")?;
-    ensure!(head.starts_with("HTTP/1.1 200"), "{answer}");
-    let moved: Value = serde_json::from_str(body)?;
+    let (line, body) = (format!("PUT /api/v1/placement/{server}"), json!({ "core": core }));
+    let moved = exchange(address.into(), TOKEN, &line, &body.to_string())?;
     moved["pause_us"].as_f64().context("no pause in the answer")
 }
 

@@ -26,7 +26,7 @@ pub(super) struct RcloneMount {
 }
 
 impl RcloneMount {
-    /// Mounts what is served at `http`. `None` where rclone is not installed.
+    /// Mounts the library of the server at `http`. Returns `None` if rclone is not installed.
     pub(super) fn start(http: SocketAddr) -> Result<Option<Self>> {
         let place = tempfile::Builder::new().prefix("tactus-bench-rclone-").tempdir()?;
         let url = format!("http://{http}/");
