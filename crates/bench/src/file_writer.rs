@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::spread::quantile;
 
-/// What it writes.
+/// The file to write, and the sizes of writes and flushes.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
     /// The file; it is removed at the end.

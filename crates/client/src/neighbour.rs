@@ -13,7 +13,7 @@ use tactus_ring::shared::{SharedWord, Words};
 pub(crate) struct Neighbour {
     server: SharedWord,
     own: SharedWord,
-    /// What the server was told last.
+    /// The processor that the server was last told.
     told: u64,
     /// Waits in a row on the processor of the server.
     waits: u32,
@@ -78,8 +78,8 @@ fn leave() {
     }
     let mut all = CpuSet::new();
     (0..CpuSet::MAX_CPU).for_each(|processor| all.set(processor));
-    // A thread that nobody has bound is not bound from now on either: processors that come later
-    // are its own as well.
+    // A thread without an affinity of its own gets all processors back, so that it may also use
+    // those that come online later.
     let is_free = sched_setaffinity(None, &all).and_then(|()| sched_getaffinity(None));
     if is_free != Ok(allowed) {
         sched_setaffinity(None, &allowed).ok();

@@ -437,8 +437,8 @@ impl Ledger {
         used.zip((0..).map(|core| self.limit_of(core)))
     }
 
-    /// The most time per second that may be promised of a core: its own, less what is kept for the
-    /// servers that are there.
+    /// The limit of a core in time per second: its budget, less the time that its servers keep for
+    /// themselves.
     fn limit_of(&self, core: u32) -> Nanos {
         let there = self.servers.iter().filter(|server| server.place.core == core);
         let kept = there.fold(Nanos(0), |sum, server| sum + server.place.kept);

@@ -1,4 +1,4 @@
-//! Reads at moments: what is promised to them, and what they cost a core.
+//! Reads at moments: their reservation, and their cost in the ledger.
 
 use tactus_core::timed::TimedReads;
 
@@ -26,7 +26,7 @@ fn reads_at_moments_are_promised_once_and_return() {
     assert_eq!(fixture.broker.refusals().of(Resource::Disk), 1);
     assert!(!grants.is_empty() && fixture.used(Resource::Arena) > 0);
     assert!(grants.iter().all(|grant| grant.ahead() == grant.reserve.ahead));
-    // What is in memory takes no time of the disk, however slow it is.
+    // A read from memory reserves no disk time, so a full disk does not refuse it.
     let in_memory = admit(true).expect("time of a core");
     assert!(in_memory.ahead() < grants[0].ahead());
     drop(grants);
@@ -57,7 +57,7 @@ fn a_core_is_promised_as_many_reads_at_moments_as_it_has_time_for() {
         };
         assert_eq!(refusal.resource, Resource::Cpu);
         let busy = measured(&reads).times(grants.len() as u64);
-        // And not many fewer: what is refused could have been kept.
+        // The ledger refuses no read before three quarters of the core are used.
         let (least, most) = (Nanos(SECOND.0 * 3 / 4), SECOND);
         assert!((least..=most).contains(&busy), "{busy} of a second, every {interval} {len} bytes");
     }
