@@ -231,18 +231,27 @@ async fn two_delivery_servers_share_the_streams_and_lose_nothing_while_each_move
                 std::thread::sleep(Duration::from_millis(20));
             }
         });
-        let all = (0..4).map(|_| deliver(&fixture, at(8_000_000), 0, LEN));
+        // By reference, each of them has memory for a window that the disk reads ahead.
+        let all = (0..3).map(|_| deliver(&fixture, at(8_000_000), 0, LEN));
         futures::future::join_all(all).await;
         moving.await.expect("no panic");
         let deliveries = &fixture.engine.counters.deliveries;
         let started: Vec<_> = deliveries.iter().map(|server| server.started.value()).collect();
-        assert_eq!((started.len(), started.iter().sum::<u64>()), (2, 4));
+        assert_eq!((started.len(), started.iter().sum::<u64>()), (2, 3));
         assert!(started.iter().all(|&count| count > 0), "{started:?}");
         while fixture.engine.broker.streams() > 0 {
             tokio::task::yield_now().await;
         }
         assert!(fixture.engine.broker.levels().iter().all(|level| level.used == 0));
-        assert_eq!(fixture.engine.counters.blocks[0].leased.value(), 0);
+        // The block server, on another core, counts the last return a moment after the report.
+        let leased = &fixture.engine.counters.blocks[0].leased;
+        for _ in 0..500 {
+            if leased.value() == 0 {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        assert_eq!(leased.value(), 0);
     }
 }
 
