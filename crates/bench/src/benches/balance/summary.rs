@@ -82,7 +82,7 @@ impl Rounds {
         report.tables.push(self.places());
         let cpu = self.against(Run::price, f64::min);
         let capacity = self.against(|run| run.capacity as f64, f64::max);
-        let most = |ratios: &[f64]| Spread::of(ratios).map(|all| all.median);
+        let median = |ratios: &[f64]| Spread::of(ratios).map(|all| all.median);
         let sum = |value: fn(&Run) -> u64| balanced.iter().map(value).sum::<u64>() as f64;
         if !balanced.is_empty() {
             report.tables.push(moves(&balanced));
@@ -113,11 +113,16 @@ impl Rounds {
         }
         if !cpu.is_empty() {
             report.verdicts.extend([
-                at_most("CPU per byte against the best placement by hand", most(&cpu), 1.05, 1.02),
+                at_most(
+                    "CPU per byte against the best placement by hand",
+                    median(&cpu),
+                    1.05,
+                    1.02,
+                ),
                 // Less is worse here.
                 at_most(
                     "the best capacity by hand against the balancer's",
-                    most(&capacity).map(|ratio| 1.0 / ratio),
+                    median(&capacity).map(|ratio| 1.0 / ratio),
                     1.05,
                     1.02,
                 ),
