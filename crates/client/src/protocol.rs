@@ -164,6 +164,12 @@ pub enum Change {
         /// The new path.
         to: String,
     },
+    /// Has a working file lose its name: nothing is made of it. Its claim stays, and may grow,
+    /// until [`Self::Abandon`]. Answered by [`Reply::Done`].
+    Unname {
+        /// The number from [`Reply::WorkingFile`].
+        writer: u32,
+    },
     /// Ends a writer and drops an unpublished title. Answered by [`Reply::Closed`].
     Abandon {
         /// The number from [`Reply::Created`].

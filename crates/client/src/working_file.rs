@@ -112,7 +112,20 @@ impl WorkingFile {
         self.request(Operation::Publish, patience)
     }
 
-    /// Drops the file: it gets no name any more. Descriptors of it go on.
+    /// It loses its name: nothing is made of it, also after [`Self::sync`]. It can be written and
+    /// can grow until this is dropped; quota and space are claimed as before.
+    ///
+    /// # Errors
+    /// `ECONNRESET` if the server has gone.
+    pub fn forget_name(&self) -> Result<()> {
+        match self.connection.ask(&Change::Unname { writer: self.writer }.into())? {
+            Reply::Done => Ok(()),
+            other => Err(unexpected(other)),
+        }
+    }
+
+    /// Drops the file: it gets no name any more. Descriptors of it go on, within the length that
+    /// is permitted: the server drops the bytes of a file that gets longer.
     ///
     /// # Errors
     /// `ECONNRESET` if the server has gone.

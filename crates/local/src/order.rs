@@ -13,6 +13,8 @@ pub(crate) enum Order {
     Grow(u64, oneshot::Sender<Result<u64, Refusal>>),
     /// A working file for another path.
     Retarget(String, oneshot::Sender<Result<(), Refusal>>),
+    /// A working file that nothing is made of any more.
+    Unname(oneshot::Sender<Result<(), Refusal>>),
     /// The bytes of a working file are not wanted.
     Discard,
 }

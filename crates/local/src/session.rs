@@ -343,6 +343,7 @@ async fn changed(change: Change, writers: &Writers) -> Result<Reply, Refusal> {
             return Ok(Reply::Granted { len: writers.grow(writer, len).await? });
         }
         Change::Retarget { writer, to } => writers.retarget(writer, to).await?,
+        Change::Unname { writer } => writers.unname(writer).await?,
         Change::Abandon { writer, keeps } => {
             writers.abandon(writer, keeps).await?;
             return Ok(Reply::Closed);

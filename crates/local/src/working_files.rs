@@ -2,7 +2,7 @@
 //!
 //! Promise: what a program has synchronized becomes a title, also if the program ends without
 //! publishing it. A program that writes past its claim loses its bytes, and takes no space of
-//! others for longer than a second.
+//! others for longer than a second, whatever it orders meanwhile.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use tactus_storage::store::WorkingFile;
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use crate::changes::{Changes, Target};
-use crate::errno::{EBADF, EDQUOT, EINVAL, Refusal};
+use crate::errno::{EBADF, EDQUOT, EINVAL, ENOENT, Refusal, not_stored};
 use crate::order::Order;
 
 /// One title that is written in place.
@@ -24,6 +24,8 @@ pub(crate) struct WorkingFileWriter {
 
 enum Progress {
     Open(Box<(WorkingFile, Target)>),
+    /// Nothing is made of it any more, but programs have it open.
+    Nameless(Box<WorkingFile>),
     /// It takes no more requests, for this reason.
     Over(Refusal),
 }
@@ -45,7 +47,11 @@ impl WorkingFileWriter {
     pub(crate) async fn serve(mut self, mut orders: UnboundedReceiver<Order>) {
         loop {
             match tokio::time::timeout(CHECK, orders.recv()).await {
-                Ok(Some(order)) => self.carry_out(order).await,
+                Ok(Some(order)) => {
+                    // A program may have orders all the time.
+                    self.check();
+                    self.carry_out(order).await;
+                }
                 Ok(None) => break,
                 Err(_) => self.check(),
             }
@@ -74,6 +80,7 @@ impl WorkingFileWriter {
                         let (file, target) = &mut **open;
                         file.grow(len).map_err(|error| target.publication.refusal(&error))
                     }
+                    Progress::Nameless(file) => file.grow(len).map_err(|error| not_stored(&error)),
                     Progress::Over(refusal) => Err(refusal.clone()),
                 };
                 // Without a receiver its session has ended.
@@ -86,7 +93,25 @@ impl WorkingFileWriter {
                         let changed = self.changes.retarget(file, target.volume, &path).await;
                         changed.map(|changed| *target = changed)
                     }
+                    Progress::Nameless(_) => Err(nameless()),
                     Progress::Over(refusal) => Err(refusal.clone()),
+                };
+                answer.send(done).ok();
+            }
+            Order::Unname(answer) => {
+                let over = Progress::Over((EBADF, "the file is losing its name".to_owned()));
+                let done = match std::mem::replace(&mut self.progress, over) {
+                    // What kept others from locking its path ends with the name.
+                    Progress::Open(open) => {
+                        let (mut file, _) = *open;
+                        let done = file.forget_name().await;
+                        self.progress = Progress::Nameless(Box::new(file));
+                        done.map_err(|error| not_stored(&error))
+                    }
+                    other => {
+                        self.progress = other;
+                        Ok(())
+                    }
                 };
                 answer.send(done).ok();
             }
@@ -97,9 +122,12 @@ impl WorkingFileWriter {
     }
 
     async fn request(&mut self, operation: Operation) -> Result<(), Refusal> {
-        self.check();
         let (file, target) = match &mut self.progress {
             Progress::Open(open) => &mut **open,
+            Progress::Nameless(file) if operation == Operation::Sync => {
+                return file.sync().await.map_err(|error| not_stored(&error));
+            }
+            Progress::Nameless(_) => return Err(nameless()),
             Progress::Over(refusal) => return Err(refusal.clone()),
         };
         match operation {
@@ -132,10 +160,13 @@ impl WorkingFileWriter {
 
     /// Ends a file that is longer than it may be.
     fn check(&mut self) {
-        if let Progress::Open(open) = &self.progress
-            && !open.0.is_within_claim()
-        {
-            open.0.clear();
+        let file = match &self.progress {
+            Progress::Open(open) => &open.0,
+            Progress::Nameless(file) => &**file,
+            Progress::Over(_) => return,
+        };
+        if !file.is_within_claim() {
+            file.clear();
             let text = "the file was written past the length that was permitted";
             self.progress = Progress::Over((EDQUOT, text.to_owned()));
         }
@@ -149,4 +180,8 @@ impl WorkingFileWriter {
         }
         done
     }
+}
+
+fn nameless() -> Refusal {
+    (ENOENT, "the file has lost its name".to_owned())
 }

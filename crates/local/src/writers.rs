@@ -225,6 +225,11 @@ impl Writers {
         self.order(writer, |answer| Order::Retarget(to, answer)).await
     }
 
+    /// Has a working file lose its name.
+    pub(crate) async fn unname(&self, writer: u32) -> Result<(), Refusal> {
+        self.order(writer, Order::Unname).await
+    }
+
     async fn order<T>(
         &self,
         writer: u32,

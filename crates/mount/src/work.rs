@@ -170,8 +170,7 @@ impl Work {
         // One after the other, as the programs have made them: they may overlap.
         let changing = self.changing();
         self.check_loss()?;
-        // A file without a name has no claim, so that it may find no room.
-        let is_early = bytes.len() >= EARLY_BYTES && !self.is_nameless();
+        let is_early = bytes.len() >= EARLY_BYTES;
         let mut is_flushed = false;
         let mut accept = || {
             // Before the answer: the next write may be refused at once.
@@ -384,13 +383,12 @@ impl Work {
     /// It loses its name, and nothing is made of it. Programs that have it open go on.
     pub(crate) fn forget_name(&self) -> Result<(), Errno> {
         self.is_nameless.store(true, Ordering::Release);
-        self.working.abort().map_err(|error| number_of(&error))
+        self.working.forget_name().map_err(|error| number_of(&error))
     }
 
     /// Lets the file be as long.
     fn permit(&self, len: u64) -> Result<(), Errno> {
-        // The server counts a file without a name no more, and its claim is gone.
-        if len <= self.working.permitted() || self.is_nameless() {
+        if len <= self.working.permitted() {
             return Ok(());
         }
         self.working.grow(len).map_err(|error| number_of(&error))

@@ -69,7 +69,7 @@ use due::DueTitles;
 use growing::Announcer;
 use journal::Journal;
 use names::{Discard, Names};
-use quotas::Quotas;
+use quotas::{Claim, Quotas};
 use resume::Sessions;
 
 /// Options of a volume that takes uploads.
@@ -107,6 +107,8 @@ struct Inner {
     quotas: Arc<Quotas>,
     journal: Journal,
     sessions: Sessions,
+    /// The claims of working files that the next start makes titles of.
+    waiting: Mutex<Vec<Claim>>,
     expiry: Duration,
     attribute_units: usize,
     /// Permits for threads that may block on this volume: a disk that hangs holds at most these

@@ -285,9 +285,8 @@ fn change_names(change: Change, control: &Control) -> Reply {
         Change::Abandon { .. }
         | Change::Reason { .. }
         | Change::Grow { .. }
-        | Change::Retarget { .. } => {
-            Reply::Error { errno: 9, message: "no such writer".to_owned() }
-        }
+        | Change::Retarget { .. }
+        | Change::Unname { .. } => Reply::Error { errno: 9, message: "no such writer".to_owned() },
         Change::Remove { .. }
         | Change::RemoveDirectory { .. }
         | Change::MakeDirectory { .. }

@@ -233,6 +233,7 @@ mod numbers {
     pub(super) const ENAMETOOLONG: i32 = 36;
     pub(super) const ENOSPC: i32 = 28;
     pub(super) const EROFS: i32 = 30;
+    pub(super) const EOPNOTSUPP: i32 = 95;
     pub(super) const ECONNABORTED: i32 = 103;
     pub(super) const ENOTCONN: i32 = 107;
 }

@@ -16,13 +16,13 @@ use super::FileVersion;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Digests(String);
 
-/// The attribute's value: the version, a space, and the checksums.
-const ATTRIBUTE: &str = "user.tactus.digests";
-
 /// The length of all supported algorithms, with room to spare.
 const VALUE_MAX: usize = 384;
 
 impl Digests {
+    /// The attribute. Its value: the version, a space, and the checksums.
+    pub(crate) const ATTRIBUTE: &str = "user.tactus.digests";
+
     /// Checksums in canonical form; none when `text` is empty.
     #[must_use]
     pub fn new(text: String) -> Option<Self> {
@@ -44,7 +44,7 @@ impl Digests {
     pub fn keep(&self, file: impl AsFd) -> Result<(), Errno> {
         let version = FileVersion::of(&rustix::fs::fstat(&file)?);
         let value = format!("{} {}", bound(&version), self.0);
-        rustix::fs::fsetxattr(file, ATTRIBUTE, value.as_bytes(), XattrFlags::empty())
+        rustix::fs::fsetxattr(file, Self::ATTRIBUTE, value.as_bytes(), XattrFlags::empty())
     }
 
     /// The checksums of an open file; none if there are none for its current version. May block.
@@ -52,7 +52,7 @@ impl Digests {
     pub fn of(file: impl AsFd) -> Option<Self> {
         let version = FileVersion::of(&rustix::fs::fstat(&file).ok()?);
         let mut value = [0; VALUE_MAX];
-        let len = rustix::fs::fgetxattr(file, ATTRIBUTE, &mut value).ok()?;
+        let len = rustix::fs::fgetxattr(file, Self::ATTRIBUTE, &mut value).ok()?;
         Self::read(&value[..len], &version)
     }
 
@@ -65,7 +65,7 @@ impl Digests {
         let mut path = format!("/proc/self/fd/{}/", directory.as_raw_fd()).into_bytes();
         path.extend_from_slice(name.to_bytes());
         let mut value = [0; VALUE_MAX];
-        let len = rustix::fs::lgetxattr(path, ATTRIBUTE, &mut value).ok()?;
+        let len = rustix::fs::lgetxattr(path, Self::ATTRIBUTE, &mut value).ok()?;
         Self::read(&value[..len], version)
     }
 

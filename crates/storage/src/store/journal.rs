@@ -132,6 +132,22 @@ impl<'a> Group<'a> {
     }
 }
 
+/// A record by itself, as the content of a file of its own: one group, with a checksum.
+pub(super) fn seal(record: &Record) -> Vec<u8> {
+    let mut body = Vec::new();
+    record.write(&mut body);
+    let mut whole = vec![0; (HEAD + body.len()).next_multiple_of(SECTOR as usize)];
+    Group { journal: 0, number: 0, body: &body }.write(&mut whole);
+    whole
+}
+
+/// The record that [`seal`] has written; none if anything about it is wrong.
+pub(super) fn unseal(bytes: &[u8]) -> Option<Record> {
+    let group = Group::read(bytes)?;
+    let mut records = Reader::new(group.body).records();
+    records.next().filter(|_| (group.journal, group.number) == (0, 0))
+}
+
 /// The handle that commits records.
 #[derive(Debug)]
 pub(super) struct Journal {

@@ -261,6 +261,15 @@ pub(super) struct QuotaEntry {
     pub(super) len: u64,
 }
 
+/// The names that a file has in the server's own directories before it is a title.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(super) struct OwnNames {
+    /// On the stage, where the file system has no unnamed files.
+    pub(super) staged: Option<StoreId>,
+    /// Among the working files.
+    pub(super) working: Option<StoreId>,
+}
+
 /// A directory of files that clients cannot name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum PrivateDirectory {
@@ -305,11 +314,11 @@ impl Names {
         Ok(present)
     }
 
-    /// Gives `file` its final name (W5); before, it has no name or a `staged` one.
+    /// Gives `file` its final name (W5); before, it has no name or those of `own`.
     pub(super) fn publish(
         &self,
         file: &OwnedFd,
-        staged: Option<StoreId>,
+        own: OwnNames,
         name: &TitleName,
         condition: &Precondition,
     ) -> Result<NameChange, UploadError> {
@@ -328,14 +337,15 @@ impl Names {
                     Err(Errno::EXIST) if *condition == Precondition::CreateOnly => {
                         return Err(UploadError::Exists);
                     }
-                    Err(Errno::EXIST) => replaced = self.replace(file, &parent, last)?,
+                    Err(Errno::EXIST) => replaced = self.replace(file, own, &parent, last)?,
                     done => done.map_err(failed)?,
                 }
             }
         }
         flush.insert(0, Arc::new(parent));
         // The title is named now: nothing after this may report that it is not.
-        if let Some(id) = staged {
+        let other = replaced.as_ref().map(|replaced| replaced.place);
+        if let Some(id) = own.staged.filter(|id| other != Some((PrivateDirectory::Stage, *id))) {
             // The next start removes files that remain on the stage.
             rustix::fs::unlinkat(&self.own.stage, id.to_string(), AtFlags::empty()).ok();
         }
@@ -349,13 +359,17 @@ impl Names {
     fn replace(
         &self,
         file: &OwnedFd,
+        own: OwnNames,
         parent: &OwnedFd,
         last: &str,
     ) -> Result<Option<RemovedName>, UploadError> {
-        let id = StoreId::random();
+        // Under its own number a file is on the stage before it is a title, and never afterwards.
+        let id = own.staged.or(own.working).unwrap_or_else(StoreId::random);
         let staged = id.to_string();
         let discarded = discarded(parent, last, (PrivateDirectory::Stage, id))?;
-        link(file, &self.own.stage, &staged).map_err(failed)?;
+        if own.staged.is_none() {
+            link(file, &self.own.stage, &staged).map_err(failed)?;
+        }
         let swap = RenameFlags::EXCHANGE;
         match rustix::fs::renameat_with(&self.own.stage, &staged, parent, last, swap) {
             Ok(()) => Ok(Some(discarded)),

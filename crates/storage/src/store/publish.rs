@@ -18,7 +18,9 @@ use super::due;
 use super::fault::{UploadError, is_busy};
 use super::id::StoreId;
 use super::metadata::TitleMetadata;
-use super::names::{self, Chain, Discard, NameChange, Precondition, QuotaEntry, TitleName};
+use super::names::{
+    self, Chain, Discard, NameChange, OwnNames, Precondition, QuotaEntry, TitleName,
+};
 use super::quotas::Principal;
 use super::sums::{self, Sums, SumsAttribute, SumsLocation};
 use super::write_buffer::WriteBuffer;
@@ -38,7 +40,7 @@ pub struct StoredTitle {
 /// flushed.
 pub(super) struct UnpublishedTitle {
     pub(super) file: Arc<OwnedFd>,
-    pub(super) staged: Option<StoreId>,
+    pub(super) own: OwnNames,
     pub(super) sums: TitleSums,
     pub(super) name: TitleName,
     pub(super) condition: Precondition,
@@ -111,7 +113,7 @@ impl Inner {
         unnamed: UnpublishedTitle,
     ) -> Result<StoredTitle, UploadError> {
         self.writable()?;
-        let UnpublishedTitle { file, staged, sums, name, condition, owner, metadata } = unnamed;
+        let UnpublishedTitle { file, own, sums, name, condition, owner, metadata } = unnamed;
         let len = sums.len();
         let known = match &sums {
             TitleSums::Known(sums) => self.known(&file, sums).await,
@@ -145,7 +147,7 @@ impl Inner {
             }
             self.sync(&files, &folders).await?;
             let (this, file) = (Arc::clone(self), Arc::clone(&file));
-            let named = move || Ok(this.names.publish(&file, staged, &name, &condition));
+            let named = move || Ok(this.names.publish(&file, own, &name, &condition));
             self.blocking(named)
                 .await
                 .map_err(UploadError::Io)

@@ -153,6 +153,7 @@ impl Store {
             quotas: Arc::clone(&quotas),
             journal,
             sessions,
+            waiting: Mutex::default(),
             expiry,
             attribute_units: options.attribute_units.min(ATTRIBUTE_UNITS_MAX),
             turns: Arc::new(Semaphore::new(TURNS)),

@@ -25,7 +25,7 @@ use super::id::StoreId;
 use super::journal::{CreationRecord, Entry, Record};
 use super::medium::{AlignedMemory, read_full};
 use super::metadata::TitleMetadata;
-use super::names::{self, FILE_MODE, Precondition, TitleName};
+use super::names::{self, FILE_MODE, OwnNames, Precondition, TitleName};
 use super::publish::{StoredTitle, TitleSums, UnpublishedTitle};
 use super::quotas::{Claim, Principal, Purpose};
 use super::sums::{Sums, SumsBuilder, UNIT};
@@ -408,7 +408,7 @@ impl Inner {
         let file = self.data(id, entry.mark.len == 0).await?;
         let unnamed = UnpublishedTitle {
             file: Arc::clone(&file),
-            staged: None,
+            own: OwnNames::default(),
             sums: TitleSums::Known(Sums::of(entry.units, entry.mark)),
             name: TitleName::new(path).map_err(UploadError::Name)?,
             condition: entry.created.precondition.clone(),

@@ -2,6 +2,7 @@
 
 mod damage;
 mod faults;
+mod hostile_writers;
 mod kills;
 mod put;
 mod quota;
@@ -40,6 +41,15 @@ impl TestVolume {
 
     async fn open_with(&self, options: StoreOptions) -> Store {
         open(self, options).await.0
+    }
+
+    /// A copy of the volume as a crash would leave it.
+    fn crashed(&self) -> Self {
+        let copy = Self::new();
+        let mut cp = std::process::Command::new("cp");
+        cp.arg("-a").arg(self.path(".")).arg(copy.0.path());
+        assert!(cp.status().unwrap().success());
+        copy
     }
 
     /// The titles of the volume, by path, with their lengths.

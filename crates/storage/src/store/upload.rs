@@ -14,7 +14,7 @@ use super::growing::{GrowingStart, GrowingTitle};
 use super::id::StoreId;
 use super::medium::Flush;
 use super::metadata::TitleMetadata;
-use super::names::{Discard, Precondition, PrivateDirectory, TitleName};
+use super::names::{Discard, OwnNames, Precondition, PrivateDirectory, TitleName};
 use super::publish::{StoredTitle, TitleSums, UnpublishedTitle};
 use super::quotas::{Claim, Principal, Purpose};
 use super::write_buffer::WriteBuffer;
@@ -203,9 +203,8 @@ impl Upload {
                 Some(growing) => Some(growing.end().await.ok_or_else(|| inner.gone_wrong())?),
                 None => None,
             };
-            let id = staged.id;
-            let unnamed =
-                UnpublishedTitle { file, staged: id, sums, name, condition, owner, metadata };
+            let own = OwnNames { staged: staged.id, working: None };
+            let unnamed = UnpublishedTitle { file, own, sums, name, condition, owner, metadata };
             let finished = inner.publish(unnamed).await?;
             staged.id = None;
             claim.stored(got);

@@ -2,31 +2,38 @@
 //!
 //! Promise: a working file is no title before [`WorkingFile::finish`]: until then every reader sees
 //! the version before it. After [`WorkingFile::sync`] its bytes and its path are durable: if the
-//! server or the machine ends, the next start makes a title of it. Before the first sync nothing of
-//! it is left. A file that another process can still write is never made a title.
+//! server or the machine ends, the next start makes a title of it, under the same condition. Before
+//! the first sync nothing of it is left. A file that another process can still write is never made
+//! a title, and nothing that a program can reach says what it becomes. A program that keeps its
+//! descriptor keeps its claim.
+
+mod leftovers;
+mod writers;
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::fs::{AtFlags, Mode, OFlags, XattrFlags};
+use rustix::fs::{AtFlags, Mode, OFlags, Timespec, Timestamps};
 use rustix::io::Errno;
 use tactus_core::units::MIB;
 
+pub(super) use leftovers::{LeftoverFile, leftovers};
+
 use super::due::sums_of;
-use super::fault::{NameFault, UploadError};
+use super::fault::UploadError;
 use super::id::StoreId;
+use super::journal::{self, CreationRecord, Record};
 use super::medium::{Flush, stopped};
 use super::metadata::TitleMetadata;
-use super::names::{
-    self, Discard, Names, Precondition, PrivateDirectory, TitleName, link, owner_of,
-};
+use super::names::{Discard, Names, OwnNames, Precondition, PrivateDirectory, TitleName, link};
 use super::publish::{StoredTitle, TitleSums, UnpublishedTitle};
 use super::quotas::{Claim, Principal, Purpose};
 use super::sums::{self, UNIT};
 use super::upload::claim_more;
-use super::{Inner, Store, len_of};
+use super::{Inner, Store, len_of, lock};
+use crate::catalogue::Digests;
 
 /// The title that a working file becomes.
 #[derive(Clone, Debug)]
@@ -62,24 +69,9 @@ pub struct WorkingFile {
     staged: Option<StoreId>,
     /// Its name among the working files, since the first sync.
     kept: Option<StoreId>,
+    /// Nothing is made of it.
+    is_nameless: bool,
 }
-
-/// A working file of the last run.
-pub(super) struct LeftoverFile {
-    id: StoreId,
-    path: String,
-    principal: Principal,
-    file: OwnedFd,
-    len: u64,
-    on_disk: u64,
-}
-
-/// The attribute that holds the path of a working file. It stays on the title, where it has no
-/// meaning: only files in the directory of working files are looked at.
-const PATH_ATTRIBUTE: &str = "user.tactus.path";
-
-/// Room for the longest path.
-const PATH_ROOM: usize = tactus_core::path::PATH_BYTES_MAX + 1;
 
 /// A working file claims this much more than it needs at a time.
 const STEP: u64 = 64 * MIB;
@@ -115,32 +107,8 @@ impl Store {
             file: Some(Arc::new(file)),
             staged,
             kept: None,
+            is_nameless: false,
         })
-    }
-
-    /// Makes titles of the working files of the last run: their bytes were acknowledged.
-    pub(super) async fn name_working_files(self, files: Vec<LeftoverFile>) {
-        for LeftoverFile { id, path, principal, file, len, on_disk } in files {
-            let Ok(name) = TitleName::new(&path) else { continue };
-            self.inner.counted().await;
-            let purpose = Purpose { path: Some(path.clone()), id: None };
-            let claim = self.inner.quotas.restore(&principal, purpose, len, on_disk);
-            let left = WorkingFile {
-                inner: Arc::clone(&self.inner),
-                name,
-                condition: Precondition::Any,
-                claim: Some(claim),
-                file: Some(Arc::new(file)),
-                staged: None,
-                kept: Some(id),
-            };
-            match left.finish().await {
-                Ok(_) => tracing::info!(path, "a title that was being written has its name"),
-                Err(error) => {
-                    tracing::warn!(%error, path, "a title that was being written has no name");
-                }
-            }
-        }
     }
 }
 
@@ -184,11 +152,10 @@ impl WorkingFile {
         Ok(claim.reserved())
     }
 
-    /// Whether the program has kept to the permitted length.
+    /// Whether the program has kept to the permitted length, and to the blocks that it needs.
     #[must_use]
     pub fn is_within_claim(&self) -> bool {
-        let reserved = self.claim.as_ref().map_or(0, Claim::reserved);
-        rustix::fs::fstat(self.file()).is_ok_and(|stat| len_of(&stat).0 <= reserved)
+        is_within(self.file(), self.claim.as_ref().map_or(0, Claim::reserved))
     }
 
     /// Gives the space of all bytes back, whoever has the file open.
@@ -207,15 +174,24 @@ impl WorkingFile {
         let inner = Arc::clone(&self.inner);
         inner.writable()?;
         let file = Arc::clone(self.file());
-        if self.kept.is_some() {
+        if self.kept.is_some() || self.is_nameless {
             let flush = inner.medium.sync(&file, Flush::Data);
             return flush.await.map_err(|error| inner.fail(error));
         }
-        self.describe(&self.name).await?;
-        // The name comes last: with it, the next start takes the bytes for durable ones.
-        inner.medium.sync(&file, Flush::All).await.map_err(|error| inner.fail(error))?;
-        let (this, id) = (Arc::clone(&inner), StoreId::random());
-        let linked = move || Ok(link(&file, &this.names.own.working, &id.to_string())?);
+        let id = self.staged.unwrap_or_else(StoreId::random);
+        let record = self.record(id, &self.name, &self.condition).await?;
+        // The names come last: with them, the next start takes the bytes for durable ones. That of
+        // the bytes comes behind that of the record.
+        inner.sync(&[file.clone(), Arc::clone(&record.file)], &[]).await?;
+        let this = Arc::clone(&inner);
+        let linked = move || {
+            record.place(&this.names, id)?;
+            let linked = link(&file, &this.names.own.working, &id.to_string());
+            if linked.is_err() {
+                unlink_record(&this.names, id);
+            }
+            Ok(linked?)
+        };
         inner.blocking(linked).await.map_err(|error| inner.write_failed(error))?;
         self.kept = Some(id);
         inner.sync(&[], &[Arc::clone(&inner.names.own.working)]).await
@@ -230,13 +206,33 @@ impl WorkingFile {
         let inner = Arc::clone(&self.inner);
         inner.writable()?;
         let name = TitleName::new(path)?;
-        if self.kept.is_some() {
-            self.describe(&name).await?;
-            let flush = inner.medium.sync(self.file(), Flush::All);
-            flush.await.map_err(|error| inner.fail(error))?;
+        if let Some(id) = self.kept {
+            let record = self.record(id, &name, &last).await?;
+            inner.sync(&[Arc::clone(&record.file)], &[]).await?;
+            let this = Arc::clone(&inner);
+            let placed = inner.blocking(move || Ok(record.place(&this.names, id)?));
+            placed.await.map_err(|error| inner.write_failed(error))?;
+            inner.sync(&[], &[Arc::clone(&inner.names.own.working)]).await?;
         }
         (self.name, self.condition) = (name, last);
         Ok(())
+    }
+
+    /// It loses its name: nothing is made of it, by this run or the next one. Its claim stays as
+    /// long as it.
+    ///
+    /// # Errors
+    /// When its name cannot be removed.
+    pub async fn forget_name(&mut self) -> Result<(), UploadError> {
+        self.is_nameless = true;
+        let Some(id) = self.kept.take() else { return Ok(()) };
+        let this = Arc::clone(&self.inner);
+        let forgotten = self.inner.blocking(move || {
+            unlink(&this.names, id);
+            unlink_record(&this.names, id);
+            Ok(())
+        });
+        forgotten.await.map_err(UploadError::Io)
     }
 
     /// Makes a title of it (W3 to W7). A file that another process can still write is copied, and
@@ -260,33 +256,48 @@ impl WorkingFile {
         self.file.as_ref().expect("only its end takes the file")
     }
 
-    /// Writes the owner and `name` into the attributes of the file.
-    async fn describe(&self, name: &TitleName) -> Result<(), UploadError> {
-        let (file, path) = (Arc::clone(self.file()), name.path().to_owned());
-        let owner = self.claim.as_ref().map(|claim| claim.principal().clone());
-        let described = self.inner.blocking(move || {
-            let set = |attribute: &str, value: &str| {
-                rustix::fs::fsetxattr(&file, attribute, value.as_bytes(), XattrFlags::empty())
-            };
-            if let Some(owner) = owner.filter(|owner| !owner.name().is_empty()) {
-                set(sums::OWNER_ATTRIBUTE, owner.name())?;
-            }
-            Ok(set(PATH_ATTRIBUTE, &path))
+    /// Writes a record of what the next start makes of the file `id`. No program has a descriptor
+    /// of it.
+    async fn record(
+        &self,
+        id: StoreId,
+        name: &TitleName,
+        condition: &Precondition,
+    ) -> Result<WorkingRecord, UploadError> {
+        let claim = self.claim.as_ref().expect("only its end takes the claim");
+        let created = CreationRecord {
+            id,
+            principal: claim.principal().clone(),
+            path: Some(name.path().to_owned()),
+            precondition: condition.clone(),
+            len: None,
+            metadata: vec![],
+            expires: 0,
+        };
+        let bytes = journal::seal(&Record::Created(Box::new(created)));
+        let this = Arc::clone(&self.inner);
+        let written = self.inner.blocking(move || {
+            let (file, staged) = this.names.cached()?;
+            let mut file = std::fs::File::from(file);
+            io::Write::write_all(&mut file, &bytes)?;
+            Ok(WorkingRecord { file: Arc::new(file.into()), staged })
         });
-        match described.await.map_err(|error| self.inner.write_failed(error))? {
-            Ok(()) => Ok(()),
-            // Attributes have less room than paths.
-            Err(Errno::NOSPC | Errno::RANGE | Errno::TOOBIG) => {
-                Err(NameFault::Path(tactus_core::path::PathFault::TooLong).into())
-            }
-            Err(errno) => Err(self.inner.write_failed(errno.into())),
-        }
+        written.await.map_err(|error| self.inner.write_failed(error))
     }
 
     async fn publish(mut self) -> Result<StoredTitle, UploadError> {
         let published = self.make_title().await;
         if published.is_err() && self.kept.take().is_some() {
-            tracing::warn!(path = self.name.path(), "its bytes wait for the next start");
+            let path = self.name.path();
+            tracing::warn!(path, "its bytes wait in .tactus/working for the next start");
+            // They take room until then.
+            if let Some((mut claim, file)) = self.claim.take().zip(self.file.take())
+                && let Ok(stat) = rustix::fs::fstat(file)
+            {
+                claim.shrink(len_of(&stat).0);
+                claim.on_disk(on_disk(&stat));
+                lock(&self.inner.waiting).push(claim);
+            }
         }
         published
     }
@@ -301,9 +312,13 @@ impl WorkingFile {
             drop(open);
             owned(&this.names, own, staged)
         });
-        let (file, staged) = read.await.map_err(|error| inner.write_failed(error))?;
+        let OwnedFile { file, staged, original } =
+            read.await.map_err(|error| inner.write_failed(error))?;
         let file = Arc::new(file);
         (self.file, self.staged) = (Some(Arc::clone(&file)), staged);
+        if let Some(original) = original {
+            self.watch_original(original);
+        }
         let stat = rustix::fs::fstat(&file).map_err(|errno| inner.write_failed(errno.into()))?;
         let len = len_of(&stat).0;
         self.grow(len)?;
@@ -317,10 +332,10 @@ impl WorkingFile {
                 TitleSums::Known(sums.expect("nothing ends it"))
             }
         };
-        let claim = self.claim.take().expect("only its end takes the claim");
+        let claim = self.claim.as_ref().expect("only its end takes the claim");
         let unnamed = UnpublishedTitle {
             file,
-            staged: self.staged,
+            own: OwnNames { staged: self.staged, working: self.kept },
             sums,
             name: self.name.clone(),
             condition: self.condition.clone(),
@@ -329,25 +344,72 @@ impl WorkingFile {
         };
         let finished = inner.publish(unnamed).await?;
         self.staged = None;
-        claim.stored(len);
+        if let Some(claim) = self.claim.take() {
+            claim.stored(len);
+        }
         if let Some(id) = self.kept.take() {
             // Durable before the answer: otherwise these bytes could come back over newer ones.
             unlink(&inner.names, id);
             inner.sync(&[], &[Arc::clone(&inner.names.own.working)]).await?;
+            unlink_record(&inner.names, id);
         }
         Ok(finished)
     }
+
+    /// Watches the file that a program can still write, and of which a copy becomes the title.
+    fn watch_original(&self, file: OwnedFd) {
+        let claim = self.claim.as_ref().expect("only its end takes the claim");
+        let facts = rustix::fs::fstat(&file).ok();
+        let (len, on_disk) = facts.as_ref().map_or((0, 0), |stat| (len_of(stat).0, on_disk(stat)));
+        let purpose = Purpose { path: Some(self.name.path().to_owned()), id: None };
+        let claim = self.inner.quotas.restore(claim.principal(), purpose, len, on_disk);
+        writers::watch(file, claim);
+    }
 }
+
+/// A record that has no name among the working files yet.
+struct WorkingRecord {
+    file: Arc<OwnedFd>,
+    staged: Option<StoreId>,
+}
+
+impl WorkingRecord {
+    /// Gives it its name, over that of an older record.
+    fn place(&self, names: &Names, id: StoreId) -> Result<(), Errno> {
+        let stage = &names.own.stage;
+        let staged = match self.staged {
+            Some(staged) => staged,
+            None => {
+                let staged = StoreId::random();
+                link(&self.file, stage, &staged.to_string())?;
+                staged
+            }
+        };
+        let staged = staged.to_string();
+        let placed = rustix::fs::renameat(stage, &staged, &names.own.working, record_of(id));
+        if placed.is_err() {
+            rustix::fs::unlinkat(stage, &staged, AtFlags::empty()).ok();
+        }
+        placed
+    }
+}
+
+/// The name of the record of a working file.
+fn record_of(id: StoreId) -> String {
+    format!("{id}{RECORD}")
+}
+
+/// The end of the name of a record.
+const RECORD: &str = ".record";
 
 impl Drop for WorkingFile {
     fn drop(&mut self) {
         if let Some(id) = self.kept {
             unlink(&self.inner.names, id);
+            unlink_record(&self.inner.names, id);
         }
-        // Closing the last handle frees the blocks, which can take long.
-        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            let file = self.file.take();
-            runtime.spawn_blocking(move || drop(file));
+        if let Some(file) = self.file.take() {
+            writers::release(file, self.claim.take());
         }
         if let Some(id) = self.staged {
             // If the queue is full, the next start removes the file.
@@ -363,52 +425,22 @@ impl std::fmt::Debug for WorkingFile {
     }
 }
 
-/// The working files of the last run, and how many files were none. Files without a path were never
-/// acknowledged, and those with another name are titles already.
-pub(super) fn leftovers(names: &Names) -> io::Result<(Vec<LeftoverFile>, usize)> {
-    let (mut left, mut strays) = (vec![], 0);
-    for name in names::list(&*names.own.working)? {
-        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let opened = rustix::fs::openat(&names.own.working, &name, flags, Mode::empty());
-        let found = opened.ok().zip(name.parse().ok()).and_then(|(file, id)| leftover(file, id));
-        match found {
-            Some((file, 1)) => left.push(file),
-            found => {
-                if let Some(name) = found.and_then(|(file, _)| TitleName::new(&file.path).ok()) {
-                    // Without a directory there is nothing to flush.
-                    names.flush_name(&name).ok();
-                }
-                rustix::fs::unlinkat(&names.own.working, &name, AtFlags::empty())?;
-                strays += 1;
-            }
-        }
-    }
-    Ok((left, strays))
-}
-
-/// A working file and the number of its names.
-fn leftover(file: OwnedFd, id: StoreId) -> Option<(LeftoverFile, u64)> {
-    let mut value = [0; PATH_ROOM];
-    let path = sums::attribute(&file, PATH_ATTRIBUTE, &mut value).ok()??;
-    let path = std::str::from_utf8(path).ok()?.to_owned();
-    let principal = owner_of(&file).ok()?.unwrap_or_else(|| Principal::new(""));
-    let stat = rustix::fs::fstat(&file).ok()?;
-    let (len, on_disk) = (len_of(&stat).0, on_disk(&stat));
-    #[allow(clippy::useless_conversion, reason = "its type depends on the processor")]
-    let names = u64::from(stat.st_nlink);
-    Some((LeftoverFile { id, path, principal, file, len, on_disk }, names))
+/// A file that no other process can write.
+struct OwnedFile {
+    file: OwnedFd,
+    staged: Option<StoreId>,
+    /// The file that it is a copy of: a process can still write it.
+    original: Option<OwnedFd>,
 }
 
 /// `file`, if no process has it open for writing; otherwise a copy. Waits for a process that is on
 /// its way out.
-fn owned(
-    names: &Names,
-    file: OwnedFd,
-    staged: Option<StoreId>,
-) -> io::Result<(OwnedFd, Option<StoreId>)> {
+fn owned(names: &Names, file: OwnedFd, staged: Option<StoreId>) -> io::Result<OwnedFile> {
     for _ in 0..CLOSING_TRIES {
         if !tactus_sys::file::has_writers(&file)? {
-            return Ok((file, staged));
+            trim(&file)?;
+            forget_attributes(&file)?;
+            return Ok(OwnedFile { file, staged, original: None });
         }
         std::thread::sleep(CLOSING_PAUSE);
     }
@@ -424,9 +456,47 @@ fn owned(
     if let Some(staged) = staged {
         rustix::fs::unlinkat(&names.own.stage, staged.to_string(), AtFlags::empty()).ok();
     }
-    let own = reopen(&copy, OFlags::RDONLY)?;
-    Ok((own, id))
+    Ok(OwnedFile { file: reopen(&copy, OFlags::RDONLY)?, staged: id, original: Some(file) })
 }
+
+/// Frees the blocks beyond the end of a file, which no quota counts. Its time stays.
+fn trim(file: &OwnedFd) -> io::Result<()> {
+    let stat = rustix::fs::fstat(file)?;
+    let len = len_of(&stat).0;
+    // The file system's own blocks for it are far fewer.
+    if on_disk(&stat) <= len + len / 64 + MIB {
+        return Ok(());
+    }
+    let own = reopen(file, OFlags::RDWR)?;
+    rustix::fs::ftruncate(&own, len)?;
+    let keep = Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_OMIT };
+    let modified = Timespec { tv_sec: stat.st_mtime, tv_nsec: stat.st_mtime_nsec as _ };
+    Ok(rustix::fs::futimens(&own, &Timestamps { last_access: keep, last_modification: modified })?)
+}
+
+/// Removes what a program may have written where the server keeps what it knows about titles.
+fn forget_attributes(file: &OwnedFd) -> io::Result<()> {
+    for name in [sums::ATTRIBUTE, sums::OWNER_ATTRIBUTE, Digests::ATTRIBUTE] {
+        match rustix::fs::fremovexattr(file, name) {
+            Ok(()) | Err(Errno::NODATA | Errno::OPNOTSUPP) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    Ok(())
+}
+
+/// Whether a file keeps to a claim of `reserved` bytes. Its blocks may be more than its bytes: file
+/// systems allocate up to three times the length ahead of a program that appends (XFS).
+fn is_within(file: impl AsFd, reserved: u64) -> bool {
+    rustix::fs::fstat(file).is_ok_and(|stat| {
+        let len = len_of(&stat).0;
+        let ahead = len.saturating_mul(3).saturating_add(AHEAD_MIN);
+        len <= reserved && on_disk(&stat) <= reserved.saturating_add(ahead)
+    })
+}
+
+/// Blocks that any file may have ahead of its bytes.
+const AHEAD_MIN: u64 = 16 * MIB;
 
 /// Bytes that are copied at a time.
 const COPY_BYTES: usize = 1 << 30;
@@ -436,6 +506,11 @@ fn unlink(names: &Names, id: StoreId) {
     if let Err(error) = gone {
         tracing::warn!(%error, "a working file keeps its name until the next start");
     }
+}
+
+/// Without its file a record means nothing: if it remains, the next start removes it.
+fn unlink_record(names: &Names, id: StoreId) {
+    rustix::fs::unlinkat(&names.own.working, record_of(id), AtFlags::empty()).ok();
 }
 
 fn reopen(file: impl AsFd, flags: OFlags) -> io::Result<OwnedFd> {

@@ -42,7 +42,7 @@ const DOCUMENTS: [Document; 3] = [
             ("D", 1, 4),
             ("C", 1, 3),
             ("K", 3, 3),
-            ("L", 1, 4),
+            ("L", 1, 6),
         ],
         digits: 2,
         ids_in_names: true,

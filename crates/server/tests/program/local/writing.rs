@@ -146,6 +146,25 @@ pub(super) fn errno<T>(result: Result<T, Error>) -> i32 {
     result.err().expect("a refusal").errno()
 }
 
+/// The length of a file is compared with its claim between orders, too.
+#[test]
+fn l06_orders_without_a_pause_hide_no_bytes() {
+    let _turn = turn();
+    let site = serve_writers();
+    let client = Raw::connect(&site.socket);
+    let begin = Change::WorkingFile { title: "/one.ts".to_owned(), replace: Replace::Titles };
+    let (reply, mut files) = client.ask_for_files(&begin.into());
+    let Reply::WorkingFile { writer, .. } = reply else { panic!("{reply:?}") };
+    let file = fs::File::from(files.remove(0));
+    file.set_len(1).expect("it can be written");
+    let until = Instant::now() + PATIENCE;
+    while file.metadata().expect("facts").len() > 0 {
+        assert!(Instant::now() < until, "it is longer than permitted");
+        client.ask(&Change::Grow { writer, len: 0 }.into());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
 #[test]
 fn a_title_that_a_program_writes_is_at_every_door_after_it_is_published_and_not_before() {
     let _turn = turn();

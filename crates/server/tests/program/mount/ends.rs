@@ -2,7 +2,10 @@
 
 use std::os::unix::fs::FileExt;
 
-use super::numbers::ENOTCONN;
+use rustix::fs::XattrFlags;
+use tactus_client::{Client, Replace};
+
+use super::numbers::{ENOTCONN, EOPNOTSUPP};
 use super::*;
 
 const LEN: usize = 3_000_000;
@@ -187,4 +190,39 @@ fn a_mount_without_its_server_or_its_directory_says_so() {
     fs::remove_dir(&place).expect("a directory");
     fs::write(&place, "").expect("a file");
     assert!(refused(&served, &[]).contains("is not a directory"));
+}
+
+#[test]
+fn l05_a_program_that_describes_its_file_itself_is_not_believed_after_a_kill() {
+    let mut served = Served::new();
+    let mounted = served.mount(RW);
+    let others = served.title("others/one.ts", LEN);
+    // The mount passes no attributes on.
+    let file = create(&mounted.path("mounted.ts"));
+    let set = |file: &File, name: &str, value: &str| {
+        rustix::fs::fsetxattr(file, name, value.as_bytes(), XattrFlags::empty())
+    };
+    let refused = set(&file, "user.tactus.path", "others/one.ts").map_err(Into::into);
+    assert_eq!(errno(refused), Some(EOPNOTSUPP));
+    file.write_all_at(b"by the mount", 0).expect("room");
+    file.sync_all().expect("a flush");
+    // A program of the server's own user has a descriptor that can.
+    let client = Client::connect(&served.socket()).expect("a connection");
+    let new = client.working_file("/own.ts", Replace::Titles).expect("a file");
+    new.working.grow(100).expect("room");
+    new.write.write_all_at(b"by the library", 0).expect("room");
+    set(&new.write, "user.tactus.path", "others/one.ts").expect("an attribute");
+    new.working.sync(None).expect("a flush");
+    set(&new.write, "user.tactus.path", "../../outside.ts").expect("an attribute");
+    served.kill();
+    served.start();
+    for (name, bytes) in [("mounted.ts", &b"by the mount"[..]), ("own.ts", b"by the library")] {
+        wait_until("its name", || get(&served, name).is_some());
+        assert_eq!(get(&served, name).as_deref(), Some(bytes));
+    }
+    assert!(get(&served, "others/one.ts") == Some(others));
+    assert!(!served.dir.path().join("outside.ts").exists());
+    let working = served.titles.join(".tactus/working");
+    wait_until("nothing is left", || fs::read_dir(&working).expect("it").next().is_none());
+    drop(file);
 }

@@ -1,6 +1,7 @@
 //! What programs get, and what becomes a title, when the disk is full.
 
 use std::io::Write;
+use std::os::unix::fs::FileExt;
 
 use rustix::fs::FallocateFlags;
 
@@ -98,4 +99,31 @@ fn bytes_that_others_left_no_room_for_are_an_error_until_the_file_is_closed() {
     assert_eq!(get(served, "never.ts"), None);
     let flushed = get(served, "flushed.ts").expect("a title");
     assert!(flushed.starts_with(&piece));
+}
+
+/// A file without a name is written until nothing is left, as is every other one.
+#[test]
+fn l06_a_file_that_has_lost_its_name_takes_no_room_that_is_promised_to_others() {
+    let Some(small) = SmallServed::new(416 << 20) else { return };
+    let SmallServed { served, disk, .. } = &small;
+    let mounted = served.mount(RW);
+    let path = mounted.path("gone.ts");
+    let mut file = create(&path);
+    let piece = content(2, 1 << 20);
+    file.write_all(&piece).expect("room");
+    fs::remove_file(&path).expect("a file");
+    let written = (1..500).find(|_| file.write_all(&piece).is_err()).expect("an end of it");
+    assert!(written > 64, "it goes on without its name: {written} MiB");
+    let left = || {
+        let space = rustix::fs::statvfs(disk.path()).expect("its space");
+        space.f_bavail * space.f_frsize
+    };
+    assert!(left() >= 250 << 20, "the reserve stays free: {} bytes", left());
+    let mut found = vec![0; piece.len()];
+    file.read_exact_at(&mut found, 8 << 20).expect("bytes");
+    assert!(found == piece);
+    let before = left();
+    drop(file);
+    wait_until("its room is back", || left() > before + (64 << 20));
+    assert_eq!(run(&mounted.path("next.ts"), &["80", "fsync", "close"]), "0 0 0");
 }

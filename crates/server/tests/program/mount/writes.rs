@@ -345,8 +345,11 @@ fn what_was_flushed_is_on_the_disk_when_the_call_returns() {
 
 /// The first bytes of the only working file, as the device has them.
 fn on_disk(disk: &SmallDisk, image: &File, len: usize) -> Vec<u8> {
-    let mut working = fs::read_dir(disk.path().join(".tactus/working")).expect("a directory");
-    let working = open(&working.next().expect("a working file").expect("an entry").path());
+    let working = fs::read_dir(disk.path().join(".tactus/working")).expect("a directory");
+    let mut paths = working.map(|entry| entry.expect("an entry").path());
+    // Not its record.
+    let path = paths.find(|path| path.extension().is_none()).expect("a working file");
+    let working = open(&path);
     let extents = tactus_sys::file::extents(&working, usize::MAX).expect("places");
     let mut bytes = vec![0; len];
     for extent in extents.expect("a file system with places") {

@@ -5,7 +5,7 @@ use std::os::unix::fs::FileExt;
 
 use super::*;
 
-async fn work(store: &Store, path: &str) -> (WorkingFile, File) {
+pub(super) async fn work(store: &Store, path: &str) -> (WorkingFile, File) {
     let (path, principal) = (path.to_owned(), Principal::new("ann"));
     let (first, last) = (Precondition::Any, Precondition::Any);
     let spec = WorkingFileSpec { path, first, last, principal };
@@ -14,7 +14,7 @@ async fn work(store: &Store, path: &str) -> (WorkingFile, File) {
     (file, descriptors.write.into())
 }
 
-fn read(volume_dir: &TestVolume, name: &str) -> Option<Vec<u8>> {
+pub(super) fn read(volume_dir: &TestVolume, name: &str) -> Option<Vec<u8>> {
     std::fs::read(volume_dir.path(name)).ok()
 }
 
@@ -31,7 +31,7 @@ async fn sums_at_last(volume: &Store, title: &Path) -> Arc<Sums> {
 }
 
 /// Waits for what a start does in the background.
-async fn until(holds: impl Fn() -> bool) {
+pub(super) async fn until(holds: impl Fn() -> bool) {
     for _ in 0..500 {
         if holds() {
             return;
@@ -90,12 +90,8 @@ async fn w8_what_was_synced_has_its_name_after_the_next_start_and_the_rest_is_go
     drop(dropped);
     let (unsynced, last) = work(&volume, "a/unsynced.ts").await;
     last.write_all_at(b"bytes", 0).unwrap();
-    assert_eq!(volume_dir.own("working"), 1);
-    // The volume as a crash would leave it.
-    let another = TestVolume::new();
-    let mut copy = std::process::Command::new("cp");
-    copy.arg("-a").arg(volume_dir.path(".tactus")).arg(another.0.path());
-    assert!(copy.status().unwrap().success());
+    assert_eq!(volume_dir.own("working"), 2, "the file and its record");
+    let another = volume_dir.crashed();
     let (after, report) = super::open(&another, options()).await;
     assert_eq!((report.working, report.strays), (1, 0));
     until(|| read(&another, "a/renamed.ts").as_ref() == Some(&bytes)).await;
