@@ -185,7 +185,11 @@ impl Uploads {
                     volumes.push(Some(store));
                 }
                 // The volume's titles are served nevertheless.
-                Err(error @ (OpenError::Unchecked(_) | OpenError::ReadOnly(_))) => {
+                Err(
+                    error @ (OpenError::Unchecked(_)
+                    | OpenError::ReadOnly(_)
+                    | OpenError::Foreign { .. }),
+                ) => {
                     tracing::error!("{error}");
                     closed[volumes.len()] = Some(UploadsOff::Failed(error.to_string()));
                     volumes.push(None);

@@ -27,6 +27,17 @@ pub enum OpenError {
          --clear {0}`"
     )]
     Unchecked(PathBuf),
+    /// Another user can say what becomes of unfinished uploads.
+    #[error(
+        "{root}/.tactus belongs to the user {owner}, who could name titles there; give it to the \
+         server's user (`chown -R`) after a look at its contents"
+    )]
+    Foreign {
+        /// The volume's directory.
+        root: PathBuf,
+        /// The number of the user.
+        owner: u32,
+    },
     /// The file system is read-only, perhaps after an error.
     #[error(
         "{0} takes no uploads: its file system is read-only; see the kernel's log, check it and \

@@ -6,6 +6,7 @@
 use std::collections::HashSet;
 use std::fmt;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant, SystemTime};
@@ -364,7 +365,8 @@ pub(super) fn prepare(root: &Path) -> Result<Names, OpenError> {
         Err(Errno::WOULDBLOCK) => return Err(OpenError::InUse(root.to_owned())),
         Err(errno) => return Err(failed("the lock")(errno)),
     }
-    check_attributes(&top, root)?;
+    let own = check_attributes(&top, root)?;
+    keep_private(&top, &open, own, root)?;
     let below = |name: &'static str| make_directory(&top, name).map_err(failed(name));
     let sums = below("sums")?;
     let (uploads, stage, trash) = (below("uploads")?, below("stage")?, below("trash")?);
@@ -407,8 +409,12 @@ pub fn check(root: &Path) -> Result<(), OpenError> {
             Err(errno) => Err(failed(what, errno)),
         };
     let own = root.join(RESERVED);
+    let mut owner = None;
     let top = match std::fs::symlink_metadata(&own) {
-        Ok(about) if about.is_dir() => own,
+        Ok(about) if about.is_dir() => {
+            owner = Some(about.uid());
+            own
+        }
         Ok(_) => return Err(failed(RESERVED, Errno::NOTDIR)),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => root.to_owned(),
         Err(error) => {
@@ -422,9 +428,16 @@ pub fn check(root: &Path) -> Result<(), OpenError> {
         // Without support for unnamed files nothing is tried, because a named one would be visible.
         Err(_) => return Ok(()),
     };
-    match rustix::fs::fsetxattr(&probe, sums::ATTRIBUTE, b"probe", XattrFlags::empty()) {
-        Err(Errno::OPNOTSUPP) => Err(OpenError::NoAttributes(root.to_owned())),
-        _ => Ok(()),
+    if rustix::fs::fsetxattr(&probe, sums::ATTRIBUTE, b"probe", XattrFlags::empty())
+        == Err(Errno::OPNOTSUPP)
+    {
+        return Err(OpenError::NoAttributes(root.to_owned()));
+    }
+    let own = rustix::fs::fstat(&probe).map_err(|errno| failed("a file", errno))?.st_uid;
+    let of_volume = rustix::fs::stat(root).map_err(|errno| failed("the directory", errno))?.st_uid;
+    match owner {
+        Some(owner) => check_owner(owner, of_volume, own, root),
+        None => Ok(()),
     }
 }
 
@@ -464,17 +477,45 @@ fn make_directory(parent: &OwnedFd, name: &str) -> Result<OwnedFd, Errno> {
     open_beneath(parent, name, OFlags::RDONLY | OFlags::DIRECTORY)
 }
 
-/// Tests an attribute on a temporary file.
-fn check_attributes(top: &Arc<OwnedFd>, root: &Path) -> Result<(), OpenError> {
+/// Checks that no other user decides what the server finds in its own directory after a restart:
+/// names of titles, owners, checksums. Root and the owner of the volume do so anyway. `own` is the
+/// user that files of this process have there.
+fn check_owner(owner: u32, of_volume: u32, own: u32, root: &Path) -> Result<(), OpenError> {
+    match [own, of_volume, 0].contains(&owner) {
+        true => Ok(()),
+        false => Err(OpenError::Foreign { root: root.to_owned(), owner }),
+    }
+}
+
+/// The same for the open directory `top` of the volume `open`; takes the permission to write there
+/// from others.
+fn keep_private(top: &OwnedFd, open: &OwnedFd, own: u32, root: &Path) -> Result<(), OpenError> {
+    let failed = |errno: Errno| OpenError::Failed {
+        root: root.to_owned(),
+        what: RESERVED,
+        error: errno.into(),
+    };
+    let stat = rustix::fs::fstat(top).map_err(failed)?;
+    check_owner(stat.st_uid, rustix::fs::fstat(open).map_err(failed)?.st_uid, own, root)?;
+    let (mode, others) = (Mode::from_raw_mode(stat.st_mode), Mode::WGRP | Mode::WOTH);
+    if stat.st_uid == own && mode.intersects(others) {
+        rustix::fs::fchmod(top, mode - others).map_err(failed)?;
+    }
+    Ok(())
+}
+
+/// Tests an attribute on a temporary file. Returns the user that files of this process have.
+fn check_attributes(top: &Arc<OwnedFd>, root: &Path) -> Result<u32, OpenError> {
     let name = format!("probe.{}", std::process::id());
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC;
     let tried = rustix::fs::openat(top, &name, flags, Mode::RUSR | Mode::WUSR).and_then(|probe| {
         let set = rustix::fs::fsetxattr(&probe, sums::ATTRIBUTE, b"probe", XattrFlags::empty());
         rustix::fs::unlinkat(top, &name, AtFlags::empty())?;
-        set
+        set?;
+        Ok(rustix::fs::fstat(&probe)?.st_uid)
     });
     match tried {
-        Ok(()) => Ok(()),
+        Ok(owner) => Ok(owner),
         Err(Errno::OPNOTSUPP) => Err(OpenError::NoAttributes(root.to_owned())),
         Err(Errno::ROFS) => Err(OpenError::ReadOnly(root.to_owned())),
         Err(errno) => {

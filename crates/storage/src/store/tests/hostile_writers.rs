@@ -311,3 +311,31 @@ async fn l06_blocks_beyond_the_end_of_a_file_are_beyond_its_claim_and_no_title_h
     assert!(read(&volume_dir, "one.ts") == Some(bytes));
     volume.close().await;
 }
+
+#[tokio::test]
+async fn a09_the_server_s_own_directory_belongs_to_no_other_user() {
+    let volume_dir = TestVolume::new();
+    let own = volume_dir.path(".tactus");
+    std::fs::create_dir(&own).unwrap();
+    let mode = |mode: u32| std::os::unix::fs::PermissionsExt::from_mode(mode);
+    std::fs::set_permissions(&own, mode(0o777)).unwrap();
+    volume_dir.open().await.close().await;
+    assert_eq!(std::fs::metadata(&own).unwrap().mode() & 0o777, 0o755);
+    let somebody = 4_000_000_000 + 1;
+    if std::os::unix::fs::chown(&own, Some(somebody), None).is_err() {
+        println!("skipped: no right to give a directory to another user");
+        return;
+    }
+    let medium = || Arc::new(PlainMedium::new(4, 128 * 1024));
+    let is_refused = |result: Result<(), OpenError>| match result {
+        Err(OpenError::Foreign { owner, .. }) => owner == somebody,
+        _ => false,
+    };
+    let opened = Store::open(volume_dir.0.path(), medium(), options()).await;
+    assert!(is_refused(opened.map(drop)));
+    assert!(is_refused(check(volume_dir.0.path())));
+    // Whoever has the whole volume may have that as well.
+    std::os::unix::fs::chown(volume_dir.0.path(), Some(somebody), None).unwrap();
+    check(volume_dir.0.path()).unwrap();
+    volume_dir.open().await.close().await;
+}
