@@ -133,12 +133,18 @@ impl<D: Device> FrameLink<D> {
         };
         // The state of each is cold. Loaded together, the waits overlap.
         black_box(keys().fold(0, |read, key| read ^ self.directions.look_up(&key)));
+        let mut before = None;
         for key in keys() {
-            let Some(route) = self.route(now, udp_output, key) else { return true };
+            // Streams to the ports of one host are common.
+            let same = self.routes.last().filter(|_| before == Some(key.to)).copied();
+            let Some(route) = same.or_else(|| self.route(now, udp_output, key)) else {
+                return true;
+            };
             if self.routes.first().is_some_and(|first| first.device != route.device) {
                 return false;
             }
             self.routes.push(route);
+            before = Some(key.to);
         }
         false
     }

@@ -31,7 +31,9 @@ const CHECKSUM: u16 = 6;
 const FILL: u32 = 64;
 /// Limit of the wait for a busy queue.
 const BUSY_MAX: Nanos = MILLISECOND.times(500);
-/// Limit of calls for one batch: the kernel takes 32 frames by one (`TX_BATCH_SIZE`), and the
+/// linux/if_xdp.h, from Linux 6.17 on: the frames that the kernel takes by one call.
+const XDP_MAX_TX_SKB_BUDGET: i32 = 9;
+/// Limit of calls for one batch: older kernels take 32 frames by one (`TX_BATCH_SIZE`), and the
 /// number of frames is at most that of the ring.
 const KICKS_MAX: u32 = FRAMES / 32 + 4;
 
@@ -173,6 +175,8 @@ impl Rings {
         set(&socket, libc::SOL_XDP, libc::XDP_UMEM_FILL_RING, &FILL)?;
         set(&socket, libc::SOL_XDP, libc::XDP_UMEM_COMPLETION_RING, &FRAMES)?;
         set(&socket, libc::SOL_XDP, libc::XDP_TX_RING, &FRAMES)?;
+        // Without it a turn takes a few calls more.
+        drop(set(&socket, libc::SOL_XDP, XDP_MAX_TX_SKB_BUDGET, &FRAMES));
         let offsets = offsets(&socket)?;
         let ring = |ring: libc::xdp_ring_offset, entry: usize, page: libc::off_t| {
             let entries = ring.desc as usize;
