@@ -132,12 +132,13 @@ impl<'a> Group<'a> {
     }
 }
 
-/// A record by itself, as the content of a file of its own: one group, with a checksum.
+/// A record by itself, to be kept elsewhere: one group, with a checksum.
 pub(super) fn seal(record: &Record) -> Vec<u8> {
     let mut body = Vec::new();
     record.write(&mut body);
     let mut whole = vec![0; (HEAD + body.len()).next_multiple_of(SECTOR as usize)];
     Group { journal: 0, number: 0, body: &body }.write(&mut whole);
+    whole.truncate(HEAD + body.len());
     whole
 }
 

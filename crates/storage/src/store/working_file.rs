@@ -15,14 +15,14 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::fs::{AtFlags, Mode, OFlags, Timespec, Timestamps};
+use rustix::fs::{AtFlags, Mode, OFlags, Timespec, Timestamps, XattrFlags};
 use rustix::io::Errno;
 use tactus_core::units::MIB;
 
 pub(super) use leftovers::{LeftoverFile, leftovers};
 
 use super::due::sums_of;
-use super::fault::UploadError;
+use super::fault::{NameFault, UploadError};
 use super::id::StoreId;
 use super::journal::{self, CreationRecord, Record};
 use super::medium::{Flush, stopped};
@@ -179,22 +179,20 @@ impl WorkingFile {
             return flush.await.map_err(|error| inner.fail(error));
         }
         let id = self.staged.unwrap_or_else(StoreId::random);
-        let record = self.record(id, &self.name, &self.condition).await?;
-        // The names come last: with them, the next start takes the bytes for durable ones. That of
-        // the bytes comes behind that of the record.
-        inner.sync(&[file.clone(), Arc::clone(&record.file)], &[]).await?;
+        let record = self.record(id, &self.name, &self.condition);
+        // The names come last: with them, the next start takes the bytes for durable ones.
+        inner.medium.sync(&file, Flush::All).await.map_err(|error| inner.fail(error))?;
         let this = Arc::clone(&inner);
-        let linked = move || {
-            record.place(&this.names, id)?;
-            let linked = link(&file, &this.names.own.working, &id.to_string());
-            if linked.is_err() {
+        let named = inner.blocking(move || {
+            let named = name_both(&this.names, &file, id, &record);
+            if !matches!(named, Ok(Ok(_))) {
                 unlink_record(&this.names, id);
             }
-            Ok(linked?)
-        };
-        inner.blocking(linked).await.map_err(|error| inner.write_failed(error))?;
+            named
+        });
+        let record = self.written(named.await)?;
         self.kept = Some(id);
-        inner.sync(&[], &[Arc::clone(&inner.names.own.working)]).await
+        inner.sync(&[record], &[Arc::clone(&inner.names.own.working)]).await
     }
 
     /// From now on the title gets the name `path`. Durable when this returns, as far as the bytes
@@ -207,12 +205,16 @@ impl WorkingFile {
         inner.writable()?;
         let name = TitleName::new(path)?;
         if let Some(id) = self.kept {
-            let record = self.record(id, &name, &last).await?;
-            inner.sync(&[Arc::clone(&record.file)], &[]).await?;
+            let record = self.record(id, &name, &last);
             let this = Arc::clone(&inner);
-            let placed = inner.blocking(move || Ok(record.place(&this.names, id)?));
-            placed.await.map_err(|error| inner.write_failed(error))?;
-            inner.sync(&[], &[Arc::clone(&inner.names.own.working)]).await?;
+            let written = inner.blocking(move || {
+                let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+                let working = &this.names.own.working;
+                let own = rustix::fs::openat(working, record_of(id), flags, Mode::empty())?;
+                Ok(write_record(&own, &record).map(|()| Arc::new(own)))
+            });
+            let record = self.written(written.await)?;
+            inner.sync(&[record], &[]).await?;
         }
         (self.name, self.condition) = (name, last);
         Ok(())
@@ -256,14 +258,8 @@ impl WorkingFile {
         self.file.as_ref().expect("only its end takes the file")
     }
 
-    /// Writes a record of what the next start makes of the file `id`. No program has a descriptor
-    /// of it.
-    async fn record(
-        &self,
-        id: StoreId,
-        name: &TitleName,
-        condition: &Precondition,
-    ) -> Result<WorkingRecord, UploadError> {
+    /// The record of what the next start makes of the file `id`.
+    fn record(&self, id: StoreId, name: &TitleName, condition: &Precondition) -> Vec<u8> {
         let claim = self.claim.as_ref().expect("only its end takes the claim");
         let created = CreationRecord {
             id,
@@ -274,15 +270,22 @@ impl WorkingFile {
             metadata: vec![],
             expires: 0,
         };
-        let bytes = journal::seal(&Record::Created(Box::new(created)));
-        let this = Arc::clone(&self.inner);
-        let written = self.inner.blocking(move || {
-            let (file, staged) = this.names.cached()?;
-            let mut file = std::fs::File::from(file);
-            io::Write::write_all(&mut file, &bytes)?;
-            Ok(WorkingRecord { file: Arc::new(file.into()), staged })
-        });
-        written.await.map_err(|error| self.inner.write_failed(error))
+        journal::seal(&Record::Created(Box::new(created)))
+    }
+
+    /// The file of a record that was written.
+    fn written(
+        &self,
+        written: io::Result<Result<Arc<OwnedFd>, Errno>>,
+    ) -> Result<Arc<OwnedFd>, UploadError> {
+        match written.map_err(|error| self.inner.write_failed(error))? {
+            Ok(record) => Ok(record),
+            // Attributes have less room than paths.
+            Err(Errno::NOSPC | Errno::RANGE | Errno::TOOBIG) => {
+                Err(NameFault::Path(tactus_core::path::PathFault::TooLong).into())
+            }
+            Err(errno) => Err(self.inner.write_failed(errno.into())),
+        }
     }
 
     async fn publish(mut self) -> Result<StoredTitle, UploadError> {
@@ -367,32 +370,31 @@ impl WorkingFile {
     }
 }
 
-/// A record that has no name among the working files yet.
-struct WorkingRecord {
-    file: Arc<OwnedFd>,
-    staged: Option<StoreId>,
+/// Names a working file, and its record before it: bytes never have a name without their record.
+fn name_both(
+    names: &Names,
+    file: &OwnedFd,
+    id: StoreId,
+    record: &[u8],
+) -> io::Result<Result<Arc<OwnedFd>, Errno>> {
+    let working = &names.own.working;
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+    let own = rustix::fs::openat(working, record_of(id), flags, Mode::RUSR | Mode::WUSR)?;
+    if let Err(errno) = write_record(&own, record) {
+        return Ok(Err(errno));
+    }
+    link(file, working, &id.to_string())?;
+    Ok(Ok(Arc::new(own)))
 }
 
-impl WorkingRecord {
-    /// Gives it its name, over that of an older record.
-    fn place(&self, names: &Names, id: StoreId) -> Result<(), Errno> {
-        let stage = &names.own.stage;
-        let staged = match self.staged {
-            Some(staged) => staged,
-            None => {
-                let staged = StoreId::random();
-                link(&self.file, stage, &staged.to_string())?;
-                staged
-            }
-        };
-        let staged = staged.to_string();
-        let placed = rustix::fs::renameat(stage, &staged, &names.own.working, record_of(id));
-        if placed.is_err() {
-            rustix::fs::unlinkat(stage, &staged, AtFlags::empty()).ok();
-        }
-        placed
-    }
+/// Writes a record to its file, in one step. It is an attribute of an empty file: that needs no
+/// block of data, and becomes durable in one group with the name of the file.
+fn write_record(file: &OwnedFd, record: &[u8]) -> Result<(), Errno> {
+    rustix::fs::fsetxattr(file, RECORD_ATTRIBUTE, record, XattrFlags::empty())
 }
+
+/// The attribute of a record's file. No program has a descriptor of that file.
+const RECORD_ATTRIBUTE: &str = "user.tactus.record";
 
 /// The name of the record of a working file.
 fn record_of(id: StoreId) -> String {

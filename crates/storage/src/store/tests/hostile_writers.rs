@@ -179,7 +179,10 @@ async fn l05_bytes_whose_record_is_missing_or_damaged_stay_and_get_no_name() {
         match is_damaged {
             true => {
                 let record = File::options().write(true).open(&record).unwrap();
-                record.write_all_at(b"~", 60).unwrap();
+                let (mut value, name) = ([0; 512], "user.tactus.record");
+                let len = rustix::fs::fgetxattr(&record, name, &mut value).unwrap();
+                value[60] ^= 1;
+                set(&record, name, &value[..len]);
             }
             false => std::fs::remove_file(&record).unwrap(),
         }

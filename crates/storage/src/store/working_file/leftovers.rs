@@ -5,20 +5,19 @@
 //! when it wrote the record. Bytes without a record stay where they are.
 
 use std::collections::HashSet;
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::{RECORD, WorkingFile, on_disk, record_of};
+use super::{RECORD, RECORD_ATTRIBUTE, WorkingFile, on_disk, record_of};
 use crate::store::id::StoreId;
 use crate::store::journal::{self, CreationRecord, Record};
 use crate::store::names::{self, Names, Precondition, TitleName};
 use crate::store::quotas::{Principal, Purpose};
-use crate::store::{Store, len_of};
+use crate::store::{Store, len_of, sums};
 
 /// A working file of the last run.
 pub(in crate::store) struct LeftoverFile {
@@ -32,7 +31,7 @@ pub(in crate::store) struct LeftoverFile {
 }
 
 /// Longer than any record.
-const RECORD_MAX: u64 = 64 * 1024;
+const RECORD_MAX: usize = 16 * 1024;
 
 impl Store {
     /// Makes titles of the working files of the last run: their bytes were acknowledged.
@@ -139,9 +138,9 @@ fn look(names: &Names, id: StoreId) -> io::Result<LeftoverKind> {
 
 /// The record of the file `id`, and its path by the rules of every upload.
 fn read(record: OwnedFd, id: StoreId) -> Option<(TitleName, CreationRecord)> {
-    let mut bytes = Vec::new();
-    File::from(record).take(RECORD_MAX).read_to_end(&mut bytes).ok()?;
-    let Record::Created(created) = journal::unseal(&bytes)? else { return None };
+    let mut room = vec![0; RECORD_MAX];
+    let bytes = sums::attribute(record, RECORD_ATTRIBUTE, &mut room).ok()??;
+    let Record::Created(created) = journal::unseal(bytes)? else { return None };
     let name = TitleName::new(created.path.as_deref()?).ok()?;
     (created.id == id).then_some((name, *created))
 }
