@@ -63,11 +63,13 @@ impl Version {
 
     fn block(&self, place: u64) -> [u8; BLOCK] {
         let mut block = [0; BLOCK];
-        let head = [MAGIC, self.number, self.length, place];
-        let mut fill = Random::new(self.number.rotate_left(20) ^ place.rotate_left(40));
-        let words = head.into_iter().chain(std::iter::repeat_with(|| fill.next()));
-        for (target, word) in block.as_chunks_mut().0.iter_mut().zip(words) {
-            *target = word.to_le_bytes();
+        let (head, fill) = block.as_chunks_mut().0.split_at_mut(HEAD);
+        let values = [MAGIC, self.number, self.length, place];
+        head.iter_mut().zip(values).for_each(|(word, value)| *word = value.to_le_bytes());
+        let mut random = Random::new(self.number.rotate_left(20) ^ place.rotate_left(40));
+        // A plain loop: the gate compares millions of blocks without optimisation.
+        for word in fill {
+            *word = random.next().to_le_bytes();
         }
         block
     }
