@@ -36,15 +36,22 @@ struct Arrival {
     bytes: u64,
 }
 
-fn encode(path: &Path, options: &[&str]) {
+fn encode(path: &Path) {
     let encoded = Command::new("ffmpeg")
         .args(["-nostdin", "-v", "error", "-y", "-f", "lavfi", "-i", PICTURE])
         .args(["-f", "lavfi", "-i", "sine=r=48000:d=16", "-c:v", "libx264", "-crf", "30"])
         .args(["-g", "50", "-preset", "veryfast", "-c:a", "aac", "-b:a", "64k"])
-        .args(options)
         .arg(path)
         .status();
     assert!(encoded.expect("ffmpeg is missing: install the package ffmpeg").success());
+}
+
+/// The same media in another container.
+fn remux(from: &Path, options: &[&str], to: &Path) {
+    let mut copy = Command::new("ffmpeg");
+    copy.args(["-nostdin", "-v", "error", "-y", "-i"]).arg(from).args(["-c", "copy"]);
+    let copied = copy.args(options).arg(to).status();
+    assert!(copied.expect("ffmpeg is missing: install the package ffmpeg").success());
 }
 
 /// The same with more and faster noise, 40 Mbit/s, encoded in little time.
@@ -132,8 +139,10 @@ struct Server {
 }
 
 fn serve(titles: &Path) -> Server {
-    let mut command = server::serve(TACTUS, titles.parent().expect("it is in a directory"));
-    command.arg(titles).args(["--http", "127.0.0.1:0", "--admin", "127.0.0.1:0"]);
+    let dir = titles.parent().expect("it is in a directory");
+    let mut command = server::serve(TACTUS, dir);
+    command.arg(titles).args(["--http", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--config"]);
+    command.arg(server::little_memory(dir));
     let (process, said) = server::start(&mut command, None, server::until("Metrics"), drop);
     let first = said.iter().find(|line| line.contains("http://")).expect("its address");
     let (_, url) = first.split_once("http://").expect("it was found");
@@ -156,8 +165,11 @@ fn r01_r06_a_player_that_buffers_two_seconds_never_waits() {
         ("front.mkv", &["-cues_to_front", "1"]),
         ("live.mkv", &["-f", "matroska", "-live", "1"]),
     ];
+    // Encoded once: the noise takes more time than everything else here together.
+    let media = dir.path().join("media.mp4");
+    encode(&media);
     for (name, options) in forms {
-        encode(&titles.join(name), options);
+        remux(&media, options, &titles.join(name));
     }
     let server = serve(&titles);
     thread::scope(|scope| {
@@ -238,10 +250,8 @@ fn r03_an_index_at_the_end_comes_at_once() {
     // Ten minutes: at the rate of the title the index would take three seconds.
     let front = dir.path().join("front.mp4");
     sample::write_mp4(&front, Nanos::from_millis(600_000)).expect("a title");
-    let (from, to) = (front.as_os_str(), titles.join("behind.mp4"));
-    let mut copy = Command::new("ffmpeg");
-    copy.args(["-nostdin", "-v", "error", "-i"]).arg(from).args(["-c", "copy"]).arg(&to);
-    assert!(copy.status().expect("ffmpeg is missing: install the package ffmpeg").success());
+    let to = titles.join("behind.mp4");
+    remux(&front, &[], &to);
     let bytes = fs::read(&to).expect("a title");
     let index = bytes.windows(4).rposition(|kind| kind == b"moov").expect("an index") as u64 - 4;
     let server = serve(&titles);
