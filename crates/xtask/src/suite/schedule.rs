@@ -239,11 +239,12 @@ impl fmt::Display for Shard {
 
 /// What runs, in its order.
 pub(super) struct Plan {
-    pub(super) beside: Vec<Shard>,
-    /// Then in pairs.
+    /// In pairs.
     pub(super) quiet: Vec<Shard>,
     /// Then one by one.
     pub(super) alone: Vec<Shard>,
+    /// Then side by side.
+    pub(super) beside: Vec<Shard>,
     /// Tests that the quick gate does not run.
     pub(super) left_out: usize,
 }
@@ -255,7 +256,7 @@ impl Plan {
 
     fn by(targets: &[Target], is_quick: bool, tables: &Tables) -> Result<Self> {
         tables.check(targets)?;
-        let mut plan = Self { beside: vec![], quiet: vec![], alone: vec![], left_out: 0 };
+        let mut plan = Self { quiet: vec![], alone: vec![], beside: vec![], left_out: 0 };
         for (target, binary) in targets.iter().enumerate() {
             let shard = |tests: &[&String]| Shard {
                 target,
