@@ -1,6 +1,5 @@
 //! Mistakes of the balancer are told by worlds whose load must move servers soon, and then no more.
 //! One test, because a mistake is switched on in the whole process.
-#![cfg(feature = "mutants")]
 
 use tactus_core::mutant::{Mutant, switch_on};
 use tactus_core::units::SECOND;

@@ -1,6 +1,5 @@
 //! Each of the packet server's mistakes is told by a world with datagrams, in a process of its own:
 //! a mistake is switched on everywhere at once.
-#![cfg(feature = "mutants")]
 
 use std::time::Duration;
 

@@ -1,6 +1,5 @@
 //! Mistakes in what is learned about disks are told by worlds whose disks differ from their models.
 //! One test, because a mistake is switched on in the whole process.
-#![cfg(feature = "mutants")]
 
 use tactus_core::mutant::{Mutant, switch_on};
 use tactus_sim::Outcome;

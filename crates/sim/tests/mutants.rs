@@ -1,6 +1,5 @@
 //! Each mistake that the file of past seeds names is told by its seed when it is switched on again.
 //! One test, because a mistake is switched on in the whole process.
-#![cfg(feature = "mutants")]
 
 use tactus_core::mutant::{Mutant, switch_on};
 use tactus_sim::run::{Scenario, run_once};

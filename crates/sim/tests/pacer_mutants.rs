@@ -1,6 +1,5 @@
 //! Each of the pacer's mistakes is told by a world of packets, in a process of its own: a mistake
 //! is switched on everywhere at once.
-#![cfg(feature = "mutants")]
 
 use std::time::Duration;
 

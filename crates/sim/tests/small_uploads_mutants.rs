@@ -1,6 +1,5 @@
 //! Mistakes about names that share a flush are told by many small uploads to one directory.
 //! One test, because a mistake is switched on in the whole process.
-#![cfg(feature = "mutants")]
 
 use tactus_core::mutant::{Mutant, switch_on};
 use tactus_sim::small_uploads::SmallUploads;

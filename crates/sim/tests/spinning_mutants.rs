@@ -1,6 +1,5 @@
 //! Mistakes about the end of a cycle are told by a full spinning disk on which many streams begin.
 //! One test, because a mistake is switched on in the whole process.
-#![cfg(feature = "mutants")]
 
 use tactus_core::mutant::{Mutant, switch_on};
 use tactus_sim::spinning::Spinning;

@@ -5,6 +5,7 @@
 //! check that this machine cannot do is never left out silently: it stands in the table by name.
 
 use std::fmt::Write as _;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -230,13 +231,8 @@ fn interleave(workspace: &Workspace) -> Result<Remark> {
 
 /// Worlds that once broke a promise, and fresh ones: as many as two cores simulate in a minute.
 fn simulate(workspace: &Workspace) -> Result<Remark> {
-    let mut past = workspace.patient_cargo(&["test", FIRST, "--package=tactus-sim", "--locked"]);
-    run(past.args(suite::OPTIMISED.map(|binary| format!("--test={binary}"))))?;
-    run(&mut workspace.patient_cargo(&[
-        "run",
-        FIRST,
-        "--package=tactus-sim",
-        "--locked",
+    run(&mut simulator(workspace, "test", &suite::OPTIMISED))?;
+    run(simulator(workspace, "run", &[]).args([
         "--",
         // The same worlds for the same commit, so that the gate can be repeated; fresh ones are
         // drawn by `cargo run --release -p tactus-sim`.
@@ -248,28 +244,39 @@ fn simulate(workspace: &Workspace) -> Result<Remark> {
     Ok(None)
 }
 
-/// Optimised, without the minutes that link-time optimisation takes.
-const FIRST: &str = "--profile=first";
-
 /// Each mistake must be told by the seed that once told it. The searches by which such seeds are
 /// found are not repeated: `tactus-sim --mutants` does them.
 fn hunt(workspace: &Workspace) -> Result<Remark> {
-    run(&mut workspace.patient_cargo(&[
-        "test",
+    let tests = [
+        "mutants",
+        "learning_mutants",
+        "balancing_mutants",
+        "spinning_mutants",
+        "small_uploads_mutants",
+        "datagram_mutants",
+        "pacer_mutants",
+    ];
+    run(&mut simulator(workspace, "test", &tests))?;
+    Ok(None)
+}
+
+/// Cargo with the simulator. For the steps `sim` and `mutants` it is built once, with deliberate
+/// mistakes of which none is on unless a test switches it on; the step `test` has worlds without
+/// them.
+fn simulator(workspace: &Workspace, task: &str, tests: &[&str]) -> Command {
+    let mut cargo = workspace.patient_cargo(&[
+        task,
         FIRST,
         "--package=tactus-sim",
         "--features=mutants",
         "--locked",
-        "--test=mutants",
-        "--test=learning_mutants",
-        "--test=balancing_mutants",
-        "--test=spinning_mutants",
-        "--test=small_uploads_mutants",
-        "--test=datagram_mutants",
-        "--test=pacer_mutants",
-    ]))?;
-    Ok(None)
+    ]);
+    cargo.args(tests.iter().map(|test| format!("--test={test}")));
+    cargo
 }
+
+/// Optimised, without the minutes that link-time optimisation takes.
+const FIRST: &str = "--profile=first";
 
 /// After the step `build`, which has checked the crates of others with the same features.
 fn document(workspace: &Workspace) -> Result<Remark> {
