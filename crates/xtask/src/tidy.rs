@@ -16,6 +16,7 @@ mod order;
 mod outputs;
 mod places;
 mod unfinished;
+mod untested;
 mod words;
 
 use std::fs;
@@ -53,6 +54,7 @@ pub(crate) fn check(workspace: &Workspace) -> Result<Remark> {
     findings.extend(order::check(&tree.sources));
     findings.extend(outputs::check(&tree.sources));
     findings.extend(unfinished::check(&tree));
+    findings.extend(untested::check(&tree.sources, &graph.untested));
     findings.extend(words::check(&tree.sources));
     findings.extend(places::check(&tree.texts));
     findings.extend(links::check(workspace, &tree.texts));

@@ -105,9 +105,20 @@ const DATA_PATH: [&str; 4] = ["tactus-core", "tactus-ring", "tactus-sys", "tactu
 pub(super) struct Graph {
     /// Paths of the root files of the workspace's libraries and binaries.
     pub(super) roots: Vec<String>,
+    /// Targets of the workspace that Cargo does not test.
+    pub(super) untested: Vec<UntestedTarget>,
     /// Crates in the whole tree, ours among them.
     pub(super) crates_in_all: usize,
     packages: Vec<Package>,
+}
+
+/// A library or a binary of which Cargo runs no unit tests or no examples.
+pub(super) struct UntestedTarget {
+    /// The path of its root file.
+    pub(super) root: String,
+    pub(super) has_tests: bool,
+    /// Also for a binary, which has none.
+    pub(super) has_examples: bool,
 }
 
 /// A package of the workspace.
@@ -136,7 +147,7 @@ impl Graph {
         let root = format!("{}/", metadata["workspace_root"].as_str()?);
         let members = metadata["workspace_members"].as_array()?;
         let nodes = Nodes::of(metadata)?;
-        let mut roots = Vec::new();
+        let (mut roots, mut untested) = (Vec::new(), Vec::new());
         let mut packages = Vec::new();
         for package in metadata["packages"].as_array()? {
             if !members.contains(&package["id"]) {
@@ -144,8 +155,18 @@ impl Graph {
             }
             for target in package["targets"].as_array()? {
                 let kinds = target["kind"].as_array()?;
-                if kinds.iter().any(|kind| kind == "lib" || kind == "bin") {
-                    roots.push(target["src_path"].as_str()?.strip_prefix(&root)?.to_owned());
+                let is_program = kinds.iter().any(|kind| kind == "bin");
+                // A library has its kinds of output in place of `lib`.
+                let is_library = target["src_path"].as_str()?.ends_with("/src/lib.rs");
+                let path = || target["src_path"].as_str()?.strip_prefix(&root).map(str::to_owned);
+                if is_program || kinds.iter().any(|kind| kind == "lib") {
+                    roots.push(path()?);
+                }
+                let [has_tests, has_examples] =
+                    [&target["test"], &target["doctest"]].map(|runs| runs != false);
+                let has_examples = has_examples || is_program;
+                if (is_program || is_library) && !(has_tests && has_examples) {
+                    untested.push(UntestedTarget { root: path()?, has_tests, has_examples });
                 }
             }
             packages.push(Package {
@@ -159,7 +180,7 @@ impl Graph {
                 built_from: nodes.built_from(package["id"].as_str()?),
             });
         }
-        Some(Self { roots, crates_in_all: nodes.0.len(), packages })
+        Some(Self { roots, untested, crates_in_all: nodes.0.len(), packages })
     }
 }
 
@@ -328,7 +349,10 @@ mod tests {
         };
         let package = |id: &str| {
             json!({ "id": id, "name": id, "dependencies": [{ "name": "a" }], "targets": [
-                { "kind": ["lib"], "src_path": format!("/t/crates/{id}/src/lib.rs") },
+                { "kind": ["lib"], "test": true, "doctest": false,
+                  "src_path": format!("/t/crates/{id}/src/lib.rs") },
+                { "kind": ["bin"], "test": true, "doctest": false,
+                  "src_path": format!("/t/crates/{id}/src/main.rs") },
                 { "kind": ["test"], "src_path": format!("/t/crates/{id}/tests/a.rs") },
             ], "manifest_path": format!("/t/crates/{id}/Cargo.toml") })
         };
@@ -344,7 +368,13 @@ mod tests {
             ] },
         });
         let graph = Graph::of(&metadata).unwrap();
-        assert_eq!(graph.roots, ["crates/tactus-sim/src/lib.rs"]);
+        assert_eq!(
+            graph.roots,
+            ["lib", "main"].map(|name| format!("crates/tactus-sim/src/{name}.rs"))
+        );
+        let [untested] = &graph.untested[..] else { panic!("a program has no examples") };
+        assert_eq!(untested.root, graph.roots[0]);
+        assert_eq!((untested.has_tests, untested.has_examples), (true, false));
         assert_eq!(graph.crates_in_all, 4);
         assert!(graph.packages[0].built_from.iter().eq(["a", "b"]));
         assert_eq!(check(&graph).len(), 0);
@@ -358,7 +388,8 @@ mod tests {
             imports: BTreeSet::new(),
             built_from: (0..=CRATES_BELOW_DATA_PATH_MAX).map(|n| format!("a{n}")).collect(),
         };
-        let graph = Graph { roots: vec![], crates_in_all: CRATES_MAX + 1, packages: vec![package] };
+        let (roots, untested, packages) = (vec![], vec![], vec![package]);
+        let graph = Graph { roots, untested, crates_in_all: CRATES_MAX + 1, packages };
         assert_eq!(check(&graph).len(), 2);
     }
 }
