@@ -207,7 +207,7 @@ fn l05_a_program_that_describes_its_file_itself_is_not_believed_after_a_kill() {
     file.write_all_at(b"by the mount", 0).expect("room");
     file.sync_all().expect("a flush");
     // A program of the server's own user has a descriptor that can.
-    let client = Client::connect(&served.socket()).expect("a connection");
+    let client = Client::connect(served.socket()).expect("a connection");
     let new = client.working_file("/own.ts", Replace::Titles).expect("a file");
     new.working.grow(100).expect("room");
     new.write.write_all_at(b"by the library", 0).expect("room");
