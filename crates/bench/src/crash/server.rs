@@ -62,7 +62,7 @@ const SOCKET: &str = "local.sock";
 const TOKEN: &str = "nothing-is-lost-that-was-acknowledged";
 /// How long it may take to start; what is ready late is judged elsewhere.
 const PATIENCE: Nanos = SECOND.times(60);
-const PAUSE: Nanos = Nanos::from_millis(1);
+const PAUSE: Nanos = Nanos::from_millis(4);
 
 impl Program {
     /// Starts it on the volume at `root`, and waits until it listens.
@@ -116,7 +116,7 @@ impl Program {
              address = \"off\"\n\
              on_http = true\n\n\
              [memory]\n\
-             arena = \"24 MiB\"\n\
+             arena = \"16 MiB\"\n\
              streams_max = 64\n\
              lock = \"off\"\n\n\
              [cores]\n\
@@ -131,7 +131,7 @@ impl Program {
              mount = \"/\"\n\
              model = \"disk-model.toml\"\n\
              cycle = \"50 ms\"\n\
-             write_share = \"16 MiB\"\n\
+             write_share = \"8 MiB\"\n\
              uploads = true\n\n\
              [upload]\n\
              open_per_principal_max = 10000\n\
