@@ -16,6 +16,7 @@ mod growing;
 mod id;
 mod identity;
 mod journal;
+mod late_removals;
 mod medium;
 mod metadata;
 mod names;
@@ -68,6 +69,7 @@ use directory_flushes::DirectoryFlushes;
 use due::DueTitles;
 use growing::Announcer;
 use journal::Journal;
+use late_removals::LateRemovals;
 use names::{Discard, Names};
 use quotas::{Claim, Quotas};
 use resume::Sessions;
@@ -104,6 +106,7 @@ struct Inner {
     names: Arc<Names>,
     medium: Arc<dyn Medium>,
     directories: DirectoryFlushes,
+    removals: LateRemovals,
     quotas: Arc<Quotas>,
     journal: Journal,
     sessions: Sessions,
@@ -287,6 +290,13 @@ impl Inner {
             None => Ok(()),
             Some(why) => Err(UploadError::ReadOnly(why.clone())),
         }
+    }
+
+    /// Runs `work` beside everything else; a store that closes waits for it.
+    fn in_background(&self, work: impl Future<Output = ()> + Send + 'static) {
+        let mut background = lock(&self.background);
+        background.retain(|task| !task.is_finished());
+        background.push(tokio::spawn(work));
     }
 
     /// The error of an upload whose task ended without an error of its own.

@@ -181,8 +181,7 @@ impl Inner {
     /// Makes a change of names durable, and discards the replaced object.
     pub(super) async fn settle(self: &Arc<Self>, changed: NameChange) -> Result<(), UploadError> {
         let NameChange { flush, chain, replaced, .. } = changed;
-        self.sync(&[], &flush).await?;
-        drop(flush);
+        self.flush_names(flush).await?;
         let chain = Arc::new(chain);
         let mut at = 0;
         while at < chain.behind() {
@@ -201,6 +200,20 @@ impl Inner {
             // The queue is closed only when the store ends; then the next start unlinks the object.
             let is_settled = replaced.counted.is_some();
             self.discards.send(Discard { place: replaced.place, is_settled }).await.ok();
+        }
+        Ok(())
+    }
+
+    /// Flushes `directories`, and removed names of working files.
+    pub(super) async fn flush_names(
+        &self,
+        mut directories: Vec<Arc<OwnedFd>>,
+    ) -> Result<(), UploadError> {
+        let removals = self.removals.pending();
+        directories.extend(removals.map(|_| Arc::clone(&self.names.own.working)));
+        self.sync(&[], &directories).await?;
+        if let Some(covered) = removals {
+            self.removals.note_flush(covered);
         }
         Ok(())
     }

@@ -25,6 +25,7 @@ use super::due;
 use super::fault::OpenError;
 use super::id::StoreId;
 use super::journal::{self, CreationRecord, Journal, Record, Table};
+use super::late_removals::LateRemovals;
 use super::medium::{Medium, blocking};
 use super::names::{
     Discard, EraseResult, Names, Precondition, PrivateDirectory, PrivateFiles, QuotaEntry,
@@ -150,6 +151,7 @@ impl Store {
         let inner = Arc::new(Inner {
             names: Arc::clone(&names),
             directories: DirectoryFlushes::new(Arc::clone(&medium)),
+            removals: LateRemovals::default(),
             medium,
             quotas: Arc::clone(&quotas),
             journal,

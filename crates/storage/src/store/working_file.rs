@@ -232,6 +232,7 @@ impl WorkingFile {
         let forgotten = self.inner.blocking(move || {
             unlink(&this.names, id);
             unlink_record(&this.names, id);
+            this.removals.note();
             Ok(())
         });
         forgotten.await.map_err(UploadError::Io)
@@ -351,10 +352,17 @@ impl WorkingFile {
             claim.stored(len);
         }
         if let Some(id) = self.kept.take() {
-            // Durable before the answer: otherwise these bytes could come back over newer ones.
             unlink(&inner.names, id);
-            inner.sync(&[], &[Arc::clone(&inner.names.own.working)]).await?;
-            unlink_record(&inner.names, id);
+            inner.removals.note();
+            // Not before the answer: the title is durable, and a change of names that could make it
+            // an old one flushes the removal as well. A failure closes the volume to writes.
+            let this = Arc::clone(&inner);
+            inner.in_background(async move {
+                // Bytes never outlive their record.
+                if this.flush_names(vec![]).await.is_ok() {
+                    unlink_record(&this.names, id);
+                }
+            });
         }
         Ok(finished)
     }
@@ -409,6 +417,7 @@ impl Drop for WorkingFile {
         if let Some(id) = self.kept {
             unlink(&self.inner.names, id);
             unlink_record(&self.inner.names, id);
+            self.inner.removals.note();
         }
         if let Some(file) = self.file.take() {
             writers::release(file, self.claim.take());
