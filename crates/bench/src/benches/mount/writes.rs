@@ -1,9 +1,12 @@
 //! Writes by the mount beside writes to the file system below it.
 //!
 //! Promise: both ways write the same bytes by the same calls, by turns within a round, each file by
-//! a program of its own. A file is written when its last flush and its close have returned.
+//! a program of its own. A file is written when its last flush and its close have returned. The
+//! next one begins when the blocks of the one before are free: the file system frees them within
+//! the removal, and a server after it.
 
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use serde_json::json;
@@ -36,11 +39,33 @@ pub(super) fn measure(plain: &Path, mounted: &Path) -> Result<WriteTimes> {
     let mut times = WriteTimes::default();
     for (way, place) in [plain, mounted].into_iter().enumerate() {
         let path = place.join("written.bin");
+        let free = free_bytes(plain)?;
         times.whole[way] = file_writer::write_apart(&path, WHOLE, MIB, WHOLE)?;
+        await_free(plain, free)?;
         times.pieces[way] = file_writer::write_apart(&path, SHORT, PIECE, PIECE)?;
+        await_free(plain, free)?;
     }
     Ok(times)
 }
+
+/// Free bytes of the file system of `place`.
+fn free_bytes(place: &Path) -> Result<u64> {
+    let about = rustix::fs::statvfs(place)?;
+    Ok(about.f_bfree * about.f_frsize)
+}
+
+/// Waits until nearly as much is free as before a file. Another program may have taken it: then
+/// this gives up.
+fn await_free(place: &Path, before: u64) -> Result<()> {
+    let begun = Instant::now();
+    while free_bytes(place)? + SHORT / 2 < before && begun.elapsed() < FREED_WITHIN {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Ok(())
+}
+
+/// Longer than the blocks of a file take to be freed.
+const FREED_WITHIN: Duration = Duration::from_secs(10);
 
 /// The figures of all rounds.
 pub(super) fn summarise(rounds: &[WriteTimes], report: &mut Report) {
