@@ -15,10 +15,16 @@ pub(crate) struct FlushHabit {
 }
 
 impl FlushHabit {
+    /// Whether a flush is expected behind the next write.
+    pub(crate) fn expects_flush(&self) -> bool {
+        self.repeats >= REPEATS && self.writes.saturating_add(1) == self.period
+    }
+
     /// Notes a write. True if a flush is expected behind it.
     pub(crate) fn write(&mut self) -> bool {
+        let is_expected = self.expects_flush();
         self.writes = self.writes.saturating_add(1);
-        self.repeats >= REPEATS && self.writes == self.period
+        is_expected
     }
 
     /// Notes a request for a flush.

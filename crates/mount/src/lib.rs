@@ -11,10 +11,13 @@
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
 mod attributes;
+mod file_writer;
 mod habit;
 mod pace;
 mod priority;
 mod processes;
+mod trial;
+mod wakefulness;
 
 pub mod options;
 mod reader;

@@ -24,6 +24,7 @@ use crate::pacer::Pacer;
 use crate::processes::Processes;
 use crate::read_ahead::{ReadAhead, ReadAheadMemory};
 use crate::unpublished::UnpublishedNames;
+use crate::wakefulness::Wakefulness;
 
 pub(crate) type Result<T> = std::result::Result<T, Errno>;
 
@@ -32,6 +33,7 @@ pub(crate) struct LibraryFilesystem {
     pub(crate) connections: Connections,
     /// For what programs change; none if they may not.
     pub(crate) writing: Option<Connections>,
+    pub(crate) wakefulness: Arc<Wakefulness>,
     pub(crate) nodes: Nodes,
     pub(crate) unpublished: UnpublishedNames,
     /// Written while a directory is renamed, read while a file gets a path or becomes a title.
@@ -104,6 +106,7 @@ impl LibraryFilesystem {
         Ok(Self {
             connections,
             writing,
+            wakefulness: Arc::default(),
             nodes: Nodes::new(stat),
             unpublished: UnpublishedNames::default(),
             renaming: RwLock::default(),

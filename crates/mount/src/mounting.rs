@@ -7,6 +7,7 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
@@ -57,6 +58,7 @@ pub fn mount(options: &MountOptions, place: &Path, ready: impl FnOnce()) -> Resu
     let writing = writing.context("no connection for what is written; see [local] clients_max")?;
     let filesystem = LibraryFilesystem::new(connections, writing, options)
         .with_context(|| format!("{} cannot be mounted", options.path))?;
+    let wakefulness = Arc::clone(&filesystem.wakefulness);
     let (ends, end) = channel();
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).context("signals")?;
     let by_signal = ends.clone();
@@ -69,6 +71,7 @@ pub fn mount(options: &MountOptions, place: &Path, ready: impl FnOnce()) -> Resu
 
     let mut session = Session::new(filesystem, place, &config(options))
         .map_err(|error| refused(place, &error))?;
+    wakefulness.watch(&session)?;
     let mut unmounter = session.unmount_callable();
     std::thread::Builder::new().name("tactus-mount".to_owned()).spawn(move || {
         ends.send(End::Unmounted(session.run())).ok();

@@ -15,15 +15,18 @@ use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use fuser::Errno;
 use rustix::fs::{FallocateFlags, Timespec, Timestamps, UTIME_OMIT};
 use tactus_client::{Error, NewWorkingFile, Stat, WorkingFile};
 use tactus_sys::file::begin_write_back;
 
+use crate::file_writer::FileWriter;
 use crate::habit::FlushHabit;
 use crate::reader::{Reader, is_gone};
+use crate::trial::Trial;
+use crate::wakefulness::Wakefulness;
 
 /// A file that is being written.
 pub(crate) struct Work {
@@ -33,8 +36,9 @@ pub(crate) struct Work {
     pub(crate) read: Arc<File>,
     /// Its connection lives as long.
     _reader: Arc<Reader>,
+    wakefulness: Arc<Wakefulness>,
     /// Held by a change until the file has it: the program may have its answer before.
-    changing: Mutex<()>,
+    changing: Mutex<FileWriter>,
     progress: Mutex<Progress>,
     ahead: Mutex<FlushAhead>,
     /// Bytes since the last flush.
@@ -62,6 +66,10 @@ struct Progress {
 #[derive(Default)]
 struct FlushAhead {
     habit: FlushHabit,
+    /// Whether the program is faster when threads of the mount stay awake for it, and whether they
+    /// do.
+    trial: Trial,
+    stays_awake: bool,
     is_under_way: bool,
     /// It includes every change that a program has its answer to.
     covers_all: bool,
@@ -73,13 +81,18 @@ struct FlushAhead {
 type FlushAnswer = Box<dyn FnOnce(Result<(), Errno>) + Send>;
 
 impl Work {
-    pub(crate) fn new(new: NewWorkingFile, reader: Arc<Reader>) -> Self {
+    pub(crate) fn new(
+        new: NewWorkingFile,
+        reader: Arc<Reader>,
+        wakefulness: Arc<Wakefulness>,
+    ) -> Self {
         let NewWorkingFile { working, write, read } = new;
         Self {
             working,
             write: RwLock::new(Some(write)),
             read: Arc::new(read),
             _reader: reader,
+            wakefulness,
             changing: Mutex::default(),
             progress: Mutex::default(),
             ahead: Mutex::default(),
@@ -168,25 +181,30 @@ impl Work {
         let len = bytes.len() as u64;
         self.permit(offset.checked_add(len).ok_or(Errno::EFBIG)?)?;
         // One after the other, as the programs have made them: they may overlap.
-        let changing = self.changing();
+        let mut changing = self.changing();
         self.check_loss()?;
-        let is_early = bytes.len() >= EARLY_BYTES;
+        // What waits for the disk in any case: then the program requests its flush meanwhile.
+        let passes = changing.can_pass(offset, bytes.len()) && self.ahead().habit.expects_flush();
+        let is_early = passes || bytes.len() >= EARLY_BYTES;
         let mut is_flushed = false;
-        let mut accept = || {
+        let mut accept = |changing: &MutexGuard<'_, FileWriter>| {
             // Before the answer: the next write may be refused at once.
             self.refusal.store(0, Ordering::Relaxed);
-            is_flushed = self.expects_flush(&changing);
+            is_flushed = self.expects_flush(changing);
             answer();
         };
         if is_early {
-            accept();
+            accept(&changing);
         }
-        let written = file.write_all_at(bytes, offset);
+        let written = match passes {
+            true => changing.write_past(file, bytes, offset),
+            false => changing.write(file, bytes, offset),
+        };
         self.note_change(&changing, len);
         self.unsent.fetch_add(len, Ordering::Relaxed);
         match written {
             Ok(()) if is_early => {}
-            Ok(()) => accept(),
+            Ok(()) => accept(&changing),
             Err(error) if is_early => {
                 let errno = Errno::from(error);
                 tracing::warn!("bytes of a file that is being written are lost: {errno:?}");
@@ -199,7 +217,7 @@ impl Work {
 
     /// Whether the program is expected to flush the write that it has no answer to yet. If so, what
     /// is requested from then on waits for [`Self::flush_ahead`], which the caller must call.
-    fn expects_flush(&self, _changing: &MutexGuard<'_, ()>) -> bool {
+    fn expects_flush(&self, _changing: &MutexGuard<'_, FileWriter>) -> bool {
         let mut ahead = self.ahead();
         let is_expected = ahead.habit.write() && !ahead.is_under_way;
         ahead.is_under_way |= is_expected;
@@ -213,9 +231,15 @@ impl Work {
         let mut ahead = self.ahead();
         (ahead.is_under_way, ahead.covers_all) = (false, false);
         let requests = std::mem::take(&mut ahead.requests);
+        let stays_awake = ahead.trial.end_period(Instant::now());
+        ahead.stays_awake = stays_awake;
         drop(ahead);
         for answer in requests {
             answer(synced);
+        }
+        if stays_awake {
+            // The program is about to write again.
+            self.wakefulness.await_request();
         }
     }
 
@@ -232,7 +256,7 @@ impl Work {
 
     /// The file has a change of `bytes` by now. After the change: a flush that began before may
     /// have missed it.
-    fn note_change(&self, _changing: &MutexGuard<'_, ()>, bytes: u64) {
+    fn note_change(&self, _changing: &MutexGuard<'_, FileWriter>, bytes: u64) {
         self.unsynced.fetch_add(bytes, Ordering::Relaxed);
     }
 
@@ -294,7 +318,17 @@ impl Work {
         let mut ahead = self.ahead();
         ahead.habit.flush();
         if ahead.covers_all {
-            ahead.requests.push(Box::new(answer));
+            let is_answered = Arc::new(AtomicBool::new(false));
+            let told = Arc::clone(&is_answered);
+            ahead.requests.push(Box::new(move |synced| {
+                answer(synced);
+                told.store(true, Ordering::Release);
+            }));
+            let stays_awake = ahead.stays_awake;
+            drop(ahead);
+            if stays_awake {
+                self.wakefulness.await_flush(|| is_answered.load(Ordering::Acquire));
+            }
             return;
         }
         drop(ahead);
@@ -399,7 +433,7 @@ impl Work {
     }
 
     /// While the guard lives, no other change is made.
-    fn changing(&self) -> MutexGuard<'_, ()> {
+    fn changing(&self) -> MutexGuard<'_, FileWriter> {
         lock(&self.changing)
     }
 

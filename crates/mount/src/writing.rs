@@ -29,7 +29,7 @@ impl LibraryFilesystem {
     pub(crate) fn new_work(&self, path: &str, replace: Replace) -> Result<Arc<Work>> {
         let begun = self.changes()?.ask(|reader| {
             let new = reader.client().working_file(path, replace)?;
-            Ok(Work::new(new, Arc::clone(reader)))
+            Ok(Work::new(new, Arc::clone(reader), Arc::clone(&self.wakefulness)))
         });
         // What the server alone may write.
         let refused = |errno: Errno| match errno.code() {

@@ -319,6 +319,41 @@ fn programs_see_each_write_from_its_return_on() {
     assert!(get(&served, "one.ts").as_ref() == Some(&expected));
 }
 
+/// What a flush is expected behind goes past the page cache where it can, and in any order with
+/// what goes by it.
+#[test]
+fn a_program_that_flushes_each_write_reads_what_it_has_written() {
+    let served = Served::new();
+    let mounted = served.mount(RW);
+    let path = mounted.path("one.ts");
+    let mut options = File::options();
+    let file = options.read(true).write(true).create(true).open(&path).expect("a title");
+    let reader = open(&path);
+    let bytes = content(9, 400_000);
+    let mut expected: Vec<u8> = vec![];
+    for turn in 0..90_usize {
+        // Whole pages at their places, at the end and before it, and anything else.
+        let (page, pages) = (turn * 31 % 50, 1 + turn * 7 % 66);
+        let (offset, len) = match turn % 4 {
+            0 => (expected.len().next_multiple_of(4096), pages * 4096),
+            1 | 2 => (page * 4096, pages * 4096),
+            _ => (page * 4096 + turn, pages * 1000 + turn),
+        };
+        let piece = &bytes[turn..][..len];
+        file.write_all_at(piece, offset as u64).expect("room");
+        expected.resize(expected.len().max(offset + len), 0);
+        expected[offset..][..len].copy_from_slice(piece);
+        assert_eq!(reader.metadata().expect("facts").len(), expected.len() as u64, "{turn}");
+        file.sync_data().expect("a flush");
+        let mut found = vec![0; len];
+        reader.read_exact_at(&mut found, offset as u64).expect("bytes");
+        assert!(found == piece, "{turn}");
+    }
+    drop((reader, file));
+    assert!(get(&served, "one.ts").as_ref() == Some(&expected));
+    assert!(fs::read(&path).expect("bytes") == expected);
+}
+
 /// The mount begins with a flush before the program that flushes regularly requests it.
 #[test]
 fn what_was_flushed_is_on_the_disk_when_the_call_returns() {
