@@ -3,10 +3,12 @@
 //!
 //! Promise: every test that `cargo test --workspace` runs is run, doc tests included, but for
 //! [`OPTIMISED`]; a process that ran fewer tests than it was given fails. A test that judges times
-//! runs before all the others: beside one other of its kind, or alone if the times are exact. A
-//! process that fails beside others is run again alone, and is named in the remark if it passes
-//! then. A failed process does not stop the rest; its whole output is printed and it is named in
-//! the error. Processes that hang are ended, with their children, where the run is unattended.
+//! runs beside one other of its kind, or alone if the times are exact: after the longest tests,
+//! when the disks have what was built, and before all others, when the steps in the background have
+//! work yet for the processors that such tests leave idle. A process that fails beside others is
+//! run again alone, and is named in the remark if it passes then. A failed process does not stop
+//! the rest; its whole output is printed and it is named in the error. Processes that hang are
+//! ended, with their children, where the run is unattended.
 
 mod cost;
 mod idle;
@@ -66,7 +68,11 @@ pub(crate) fn run_suite(workspace: &Workspace, extent: Extent) -> Result<Remark>
     fs::create_dir_all(&place)?;
     let runner = Runner { workspace, place: &place, binaries: &binaries, is_apart: is_apart() };
     let begin = Instant::now();
-    let mut rows = run_judging(&runner, &plan)?;
+    let mut rows = runner.run_beside(&plan.long, "long", BESIDE_MIN..BESIDE_MAX);
+    println!("the longest side by side: {:.1} s", begin.elapsed().as_secs_f64());
+    let begin = Instant::now();
+    rows.extend(runner.run_beside(&plan.quiet, "quiet", QUIET..QUIET));
+    rows.extend(plan.alone.iter().enumerate().map(|(nth, shard)| runner.run(shard, nth, "alone")));
     println!("in pairs and alone: {:.1} s", begin.elapsed().as_secs_f64());
     let begin = Instant::now();
     let documented = std::thread::scope(|scope| {
@@ -78,7 +84,8 @@ pub(crate) fn run_suite(workspace: &Workspace, extent: Extent) -> Result<Remark>
         documented.join().expect("it does not panic")
     });
     let mut crowded = Vec::new();
-    for (nth, shard) in plan.quiet.iter().chain(&plan.beside).enumerate() {
+    let others = plan.long.iter().chain(&plan.quiet).chain(&plan.beside);
+    for (nth, shard) in others.enumerate() {
         let Some(row) = rows.iter_mut().find(|row| row.failure.is_some() && row.shard == *shard)
         else {
             continue;
@@ -104,19 +111,6 @@ pub(crate) fn run_suite(workspace: &Workspace, extent: Extent) -> Result<Remark>
         some => format!("; {some} passed only alone: {}", crowded.join(", ")),
     };
     Ok(Some(format!("{ran}{of} tests{only}")))
-}
-
-/// Runs the tests that judge times. They come first: they leave most of the processors to the steps
-/// in the background, which have done their work when the others have run.
-fn run_judging(runner: &Runner<'_>, plan: &Plan) -> Result<Vec<Row>> {
-    if plan.quiet.is_empty() && plan.alone.is_empty() {
-        return Ok(vec![]);
-    }
-    // Otherwise the kernel writes what was built while disks are judged.
-    run(&mut Command::new("sync"))?;
-    let mut rows = runner.run_beside(&plan.quiet, "quiet", QUIET..QUIET);
-    rows.extend(plan.alone.iter().enumerate().map(|(nth, shard)| runner.run(shard, nth, "alone")));
-    Ok(rows)
 }
 
 /// Beside the others: it mostly compiles, while they mostly wait.

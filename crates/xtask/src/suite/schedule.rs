@@ -239,7 +239,9 @@ impl fmt::Display for Shard {
 
 /// What runs, in its order.
 pub(super) struct Plan {
-    /// In pairs.
+    /// The longest ones, side by side. Empty in the quick gate, which has nothing that judges.
+    pub(super) long: Vec<Shard>,
+    /// Then in pairs.
     pub(super) quiet: Vec<Shard>,
     /// Then one by one.
     pub(super) alone: Vec<Shard>,
@@ -256,7 +258,8 @@ impl Plan {
 
     fn by(targets: &[Target], is_quick: bool, tables: &Tables) -> Result<Self> {
         tables.check(targets)?;
-        let mut plan = Self { quiet: vec![], alone: vec![], beside: vec![], left_out: 0 };
+        let mut plan =
+            Self { long: vec![], quiet: vec![], alone: vec![], beside: vec![], left_out: 0 };
         for (target, binary) in targets.iter().enumerate() {
             let shard = |tests: &[&String]| Shard {
                 target,
@@ -286,6 +289,13 @@ impl Plan {
         plan.beside.sort_by_key(|shard| {
             Reverse(shard.tests.iter().map(|test| tables.seconds(&shard.name, test)).max())
         });
+        if !is_quick {
+            let is_long = |shard: &Shard| {
+                shard.tests.iter().any(|test| tables.seconds(&shard.name, test) > 0)
+            };
+            let rest = plan.beside.split_off(plan.beside.partition_point(is_long));
+            plan.long = std::mem::replace(&mut plan.beside, rest);
+        }
         plan.quiet.sort_by_key(|shard| place_in(tables.quiet, &shard.name, &shard.tests[0]));
         Ok(plan)
     }
@@ -348,7 +358,7 @@ mod tests {
         let targets = targets();
         let plan = Plan::by(&targets, false, &TABLES).unwrap();
         let mut planned: Vec<_> =
-            plan.beside.iter().chain(&plan.quiet).chain(&plan.alone).collect();
+            plan.long.iter().chain(&plan.quiet).chain(&plan.alone).chain(&plan.beside).collect();
         planned.sort_by_key(|shard| shard.target);
         let mut planned: Vec<_> = planned
             .iter()
@@ -370,14 +380,14 @@ mod tests {
         assert_eq!(names(&plan.alone), ["players: exact"]);
         assert_eq!(names(&plan.quiet), ["players: quiet", "players: even"], "as in the table");
         let beside = names(&plan.beside);
-        assert_eq!(beside[..2], ["players: longer", "players: long"]);
+        assert_eq!(names(&plan.long), ["players: longer", "players: long"]);
         assert!(beside.contains(&format!("core: unit_0 and {} more", UNITS - 1)), "{beside:?}");
     }
 
     #[test]
     fn the_quick_plan_counts_what_it_leaves_out() {
         let plan = Plan::by(&targets(), true, &TABLES).unwrap();
-        assert!(plan.alone.is_empty() && plan.quiet.is_empty());
+        assert!(plan.long.is_empty() && plan.quiet.is_empty() && plan.alone.is_empty());
         let planned: usize = plan.beside.iter().map(|shard| shard.tests.len()).sum();
         assert_eq!((planned, plan.left_out), (UNITS + 2, 5));
     }
