@@ -27,22 +27,41 @@ fn segments(line: &Polyline) -> Vec<(u64, u64)> {
 }
 
 /// The least peak of any schedule within the bounds, as time and bytes: the steepest way from an
-/// upper bound to a later lower one.
+/// upper bound to a later lower one. It begins at a corner of the upper bounds' lower hull.
 fn least_peak(consumption: &Consumption, player: PlayerBuffer) -> (u64, u64) {
     let start = Point { time: 0, bytes: consumption.at(player.burst.0).min(player.burst_max.0) };
-    let (mut upper, mut most) = (vec![start], (1, 0));
+    let (mut upper, mut lower) = (vec![start], vec![]);
     for bound in consumption.bounds(player) {
         match bound {
             Bound::Upper(point) => upper.push(point),
-            Bound::Lower(to) => {
-                for from in upper.iter().filter(|from| from.time < to.time) {
-                    let rise = to.bytes.saturating_sub(from.bytes);
-                    let is_steeper = u128::from(rise) * u128::from(most.0)
-                        > u128::from(most.1) * u128::from(to.time - from.time);
-                    if is_steeper {
-                        most = (to.time - from.time, rise);
-                    }
-                }
+            Bound::Lower(point) => lower.push((point, upper.len())),
+        }
+    }
+    assert!(upper.is_sorted_by_key(|point| point.time));
+    assert!(lower.is_sorted_by_key(|(point, _)| point.time));
+    // Whether `far` is reached from `from` as steeply by way of `near`, or more so.
+    let is_no_corner = |from: &Point, near: &Point, far: &Point| {
+        let rise = |to: &Point| i128::from(to.bytes) - i128::from(from.bytes);
+        let later = |to: &Point| i128::from(to.time - from.time);
+        rise(near) * later(far) >= rise(far) * later(near)
+    };
+    let (mut hull, mut taken, mut most) = (Vec::<Point>::new(), 0, (1, 0));
+    for (to, known) in lower {
+        while let Some(next) = upper[taken..known].first().filter(|next| next.time < to.time) {
+            while let [.., from, near] = &hull[..]
+                && is_no_corner(from, near, next)
+            {
+                hull.pop();
+            }
+            hull.push(*next);
+            taken += 1;
+        }
+        for from in &hull {
+            let rise = to.bytes.saturating_sub(from.bytes);
+            let is_steeper = u128::from(rise) * u128::from(most.0)
+                > u128::from(most.1) * u128::from(to.time - from.time);
+            if is_steeper {
+                most = (to.time - from.time, rise);
             }
         }
     }
