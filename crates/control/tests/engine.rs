@@ -34,7 +34,9 @@ fn fixture(sendfile: Sendfile, len: usize) -> Fixture {
 
 /// An engine of one volume.
 fn settings(volume: &Path, placement: Auto<Vec<CorePlan>>) -> EngineSettings {
-    let volumes = vec![Volume::new(volume.into())];
+    // Of flash, also when other programs keep the disk so busy that it seems to have an arm.
+    let block = Auto::Set(engine::FLASH_BLOCK);
+    let volumes = vec![Volume { block, ..Volume::new(volume.into()) }];
     let mut settings = EngineSettings { volumes, ..EngineSettings::default() };
     // So few blocks that an ordinary user may have pipes for all of them.
     settings.memory.arena = Auto::Set(Bytes(32 * MIB));
@@ -140,6 +142,21 @@ fn a_placement_without_the_file_server_has_it_with_the_blocks_and_one_without_an
     assert_eq!(
         refused.to_string(),
         "[cores] placement: `delivery` has no core; add it to the servers of one"
+    );
+}
+
+#[test]
+fn memory_for_few_blocks_is_the_reason_that_is_given_for_copies() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory on a disk");
+    let mut settings = settings(dir.path(), Auto::Auto);
+    settings.memory.arena = Auto::Set(Bytes(8 * MIB));
+    settings.volumes[0].sendfile = Sendfile::On;
+    let engine = engine::start(&settings).expect("the engine starts");
+    assert!(!engine.volumes[0].sendfile());
+    let reasons = engine.degraded.join("; ");
+    assert!(
+        reasons.contains("its memory holds 32 blocks of 256 KiB, and 64 are needed"),
+        "{reasons}"
     );
 }
 

@@ -72,6 +72,12 @@ fn by_reference(
 ) -> Result<VolumeSetup<DiskDevice>, String> {
     let volumes = settings.volumes.len() as u64;
     let wanted = u64::from(volume.limits.places());
+    if wanted < u64::from(PLACES_MIN) {
+        return Err(format!(
+            "its memory holds {wanted} blocks of {}, and {PLACES_MIN} are needed: see arena",
+            volume.limits.block
+        ));
+    }
     let allowed = file::raise_open_files(open_files(settings, wanted * volumes));
     // If both do not fit, they share the limit: half of it still holds thousands of connections.
     let left = allowed - open_files(settings, 0).min(allowed / 2);
