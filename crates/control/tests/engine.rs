@@ -97,6 +97,24 @@ async fn deliver(fixture: &Fixture, rate: Option<Rate>, first: usize, end: usize
     assert!(received.await.expect("no panic") == fixture.content[first..end], "bytes differ");
 }
 
+/// Waits for the end of all streams. Fails unless all that they had is free again.
+async fn all_is_returned(fixture: &Fixture) {
+    let Engine { broker, counters, .. } = &fixture.engine;
+    while broker.streams() > 0 {
+        tokio::task::yield_now().await;
+    }
+    assert!(broker.levels().iter().all(|level| level.used == 0));
+    // The block server counts the last return a moment after the report of the stream's end.
+    let is_leased = || counters.blocks[0].leased.value() > 0;
+    for _ in 0..500 {
+        if !is_leased() {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert!(!is_leased(), "a block is leased by no stream");
+}
+
 #[tokio::test]
 async fn bytes_arrive_as_they_lie_on_the_disk() {
     for sendfile in SENDFILE {
@@ -116,11 +134,7 @@ async fn all_resources_are_back_when_all_streams_have_ended() {
         for _ in 0..20 {
             deliver(&fixture, at(100_000_000), 0, 1_000_000).await;
         }
-        while fixture.engine.broker.streams() > 0 {
-            tokio::task::yield_now().await;
-        }
-        assert!(fixture.engine.broker.levels().iter().all(|level| level.used == 0));
-        assert_eq!(fixture.engine.counters.blocks[0].leased.value(), 0);
+        all_is_returned(&fixture).await;
     }
 }
 
@@ -223,10 +237,7 @@ async fn two_link_servers_share_the_streams_and_the_cores() {
             fixture.engine.counters.links.iter().map(|link| link.bytes.value()).collect();
         assert_eq!((sent.len(), sent.iter().sum::<u64>()), (2, 3 * LEN as u64));
         assert!(cores == 1 || sent.iter().all(|&bytes| bytes > 0), "{sent:?}");
-        while fixture.engine.broker.streams() > 0 {
-            tokio::task::yield_now().await;
-        }
-        assert!(fixture.engine.broker.levels().iter().all(|level| level.used == 0));
+        all_is_returned(&fixture).await;
     }
 }
 
@@ -256,19 +267,7 @@ async fn two_delivery_servers_share_the_streams_and_lose_nothing_while_each_move
         let started: Vec<_> = deliveries.iter().map(|server| server.started.value()).collect();
         assert_eq!((started.len(), started.iter().sum::<u64>()), (2, 3));
         assert!(started.iter().all(|&count| count > 0), "{started:?}");
-        while fixture.engine.broker.streams() > 0 {
-            tokio::task::yield_now().await;
-        }
-        assert!(fixture.engine.broker.levels().iter().all(|level| level.used == 0));
-        // The block server, on another core, counts the last return a moment after the report.
-        let leased = &fixture.engine.counters.blocks[0].leased;
-        for _ in 0..500 {
-            if leased.value() == 0 {
-                break;
-            }
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-        assert_eq!(leased.value(), 0);
+        all_is_returned(&fixture).await;
     }
 }
 

@@ -1,4 +1,4 @@
-//! Threads that stay awake for a moment, because what they wait for is about to come.
+//! Threads that poll for a moment before they sleep: for the next request, or the end of a flush.
 //!
 //! Promise: one thread at a time waits for the next request in this way, for a tenth of
 //! a millisecond at most, and one for the end of a flush, for half of one; after each look it

@@ -74,7 +74,8 @@ fn by_reference(
     let wanted = u64::from(volume.limits.places());
     if wanted < u64::from(PLACES_MIN) {
         return Err(format!(
-            "its memory holds {wanted} blocks of {}, and {PLACES_MIN} are needed: see arena",
+            "its memory holds {wanted} blocks of {}, and {PLACES_MIN} are needed: see [memory] \
+             arena",
             volume.limits.block
         ));
     }

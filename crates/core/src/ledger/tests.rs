@@ -67,7 +67,7 @@ fn a_recording_is_admitted_or_refused_like_a_delivery() {
     let empty: Vec<_> = ledger.levels().collect();
     let cost = recording(&ledger, 0, 8_000_000);
     assert_eq!((cost.source.places, cost.rows), (6, 0));
-    // Nobody sends it.
+    // No core sends a recording.
     let room = ledger.room_for(cost, &[]);
     for _ in 0..room {
         ledger.admit(cost).expect("there was room for as many");

@@ -2,8 +2,8 @@
 //! flushed.
 //!
 //! Promise: a removal counts as durable only when a flush that was requested after it has ended
-//! well. Whoever answers a change of names flushes what is not: otherwise the bytes of a working
-//! file could come back over newer ones.
+//! well. Every change of names flushes the pending removals before its answer. Otherwise the next
+//! start could replace a newer title by the bytes of an old working file.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -4,8 +4,8 @@
 //! the version before it. After [`WorkingFile::sync`] its bytes and its path are durable: if the
 //! server or the machine ends, the next start makes a title of it, under the same condition. Before
 //! the first sync nothing of it is left. A file that another process can still write is never made
-//! a title, and nothing that a program can reach says what it becomes. A program that keeps its
-//! descriptor keeps its claim.
+//! a title. The path, the owner and the condition of the title are in a record that no program can
+//! reach. The claim of a file lasts as long as a process can write the file.
 
 mod leftovers;
 mod writers;
@@ -485,7 +485,8 @@ fn trim(file: &OwnedFd) -> io::Result<()> {
     Ok(rustix::fs::futimens(&own, &Timestamps { last_access: keep, last_modification: modified })?)
 }
 
-/// Removes what a program may have written where the server keeps what it knows about titles.
+/// Removes the attributes in which the server keeps facts about titles: a program may have set
+/// them.
 fn forget_attributes(file: &OwnedFd) -> io::Result<()> {
     for name in [sums::ATTRIBUTE, sums::OWNER_ATTRIBUTE, Digests::ATTRIBUTE] {
         match rustix::fs::fremovexattr(file, name) {

@@ -319,8 +319,8 @@ fn programs_see_each_write_from_its_return_on() {
     assert!(get(&served, "one.ts").as_ref() == Some(&expected));
 }
 
-/// What a flush is expected behind goes past the page cache where it can, and in any order with
-/// what goes by it.
+/// The mount sends a write past the page cache if it expects a flush behind it. Such writes and
+/// cached ones alternate here.
 #[test]
 fn a_program_that_flushes_each_write_reads_what_it_has_written() {
     let served = Served::new();

@@ -1,5 +1,5 @@
-//! Programs that do with the file that they write what they should not: attributes, other names,
-//! blocks and bytes beyond their claim.
+//! Programs that misuse the descriptor of their working file: they set attributes of the server,
+//! give the file other names, and write beyond their claim.
 
 use std::fs::File;
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -337,7 +337,7 @@ async fn a09_the_server_s_own_directory_belongs_to_no_other_user() {
     let opened = Store::open(volume_dir.0.path(), medium(), options()).await;
     assert!(is_refused(opened.map(drop)));
     assert!(is_refused(check(volume_dir.0.path())));
-    // Whoever has the whole volume may have that as well.
+    // The owner of the volume may also own `.tactus`.
     std::os::unix::fs::chown(volume_dir.0.path(), Some(somebody), None).unwrap();
     check(volume_dir.0.path()).unwrap();
     volume_dir.open().await.close().await;
