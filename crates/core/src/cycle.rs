@@ -28,7 +28,7 @@ use crate::disk_model::{DiskModel, MilliVisits};
 use crate::mutant;
 use crate::ports::{BlockRef, Completion, Direction, DiskFault, Sync, Transfer};
 use crate::split::PIECE;
-use crate::units::{MonoTime, Nanos, SECOND};
+use crate::units::{Bytes, MonoTime, Nanos, SECOND};
 
 use best_effort::{BestEffortQueue, NextPiece, moved};
 use floor::Floor;
@@ -147,6 +147,8 @@ pub struct Cycle {
     /// Jobs whose transfers are at the device.
     open: Vec<Open>,
     in_flight: u32,
+    /// Until when the device reads what nobody has asked for yet, by the model.
+    reads_ahead: MonoTime,
     /// A round of requests has ended since the last sweep began.
     committed: bool,
     /// A part of the wants from running streams has come since the last sweep began.
@@ -194,6 +196,7 @@ impl Cycle {
             yielded: None,
             open: Vec::with_capacity(jobs),
             in_flight: 0,
+            reads_ahead: MonoTime(0),
             committed: false,
             has_part: false,
             asked: 0,
@@ -308,11 +311,18 @@ impl Cycle {
         {
             return None;
         }
-        let next = self.best_effort.next().filter(|&next| self.fits(now, next));
+        let next = self.next_piece(now).filter(|&next| self.fits(now, next));
         // If a seek to another file does not fit any more, the arm may still continue in this one.
         let next =
             next.or_else(|| self.best_effort.further().filter(|&next| self.fits(now, next)))?;
         Some((self.begin_piece(now, next), Turn::BestEffort))
+    }
+
+    /// Notes that the device reads `len` bytes more than it was asked for: the kernel reads ahead in
+    /// a file.
+    pub fn note_read_ahead(&mut self, now: MonoTime, len: u32) {
+        let time = self.limits.model.reading(MilliVisits(1000), Bytes(u64::from(len)));
+        self.reads_ahead = self.reads_ahead.max(now) + time;
     }
 
     /// The next piece of a run beyond the model's depth. The disk server polls for completions once
@@ -323,7 +333,16 @@ impl Cycle {
         if is_busy || is_full || self.best_effort.in_flight() < self.in_flight {
             return None;
         }
-        self.best_effort.next().filter(|&next| next.goes_on && self.fits(now, next))
+        self.next_piece(now).filter(|&next| next.goes_on && self.fits(now, next))
+    }
+
+    /// The piece whose turn it is. A file system flushes in several steps, each of which would wait
+    /// for the writes before it: none begins in the time that a group was planned to take.
+    fn next_piece(&self, now: MonoTime) -> Option<NextPiece> {
+        match self.flushes.left(now) {
+            Nanos(0) => self.best_effort.next(),
+            _ => self.best_effort.next_read(),
+        }
     }
 
     /// Notes the end of a flush.
@@ -419,7 +438,7 @@ impl Cycle {
     pub fn poll_timeout(&self, now: MonoTime) -> Option<MonoTime> {
         let best_effort = (!self.best_effort.is_empty()).then(|| self.best_effort_from(now));
         let flush = self.flushes.is_waiting().then(|| {
-            let first = [self.flushes.rested(), self.flush_place(now)];
+            let first = [self.flushes.rested(), self.reads_ahead, self.flush_place(now)];
             let next = first.into_iter().filter(|&time| time > now).min();
             next.map_or(self.best_effort_from(now), |next| next.min(self.best_effort_from(now)))
         });
@@ -565,7 +584,8 @@ impl Cycle {
             let latest = self.flush_place(now);
             self.flushes.note_free(now, self.cycle_of(now), latest);
             let is_turn = now >= self.flushes.rested() && self.best_effort.is_turn_of_writes();
-            if is_turn || self.best_effort.is_written() {
+            // Each step of a flush would wait for what the kernel reads ahead for the streams.
+            if now >= self.reads_ahead && (is_turn || self.best_effort.is_written()) {
                 return true;
             }
         }

@@ -138,6 +138,12 @@ pub trait DiskPort {
     /// Starts what was submitted. Called once per turn, so that a batch costs one system call.
     fn kick(&mut self, now: MonoTime);
 
+    /// Bytes that the kernel has the device read behind the transfer that was submitted last, for
+    /// the next one of its file.
+    fn read_ahead(&self) -> u32 {
+        0
+    }
+
     /// The next transfer that has ended, in any order.
     fn poll_completion(&mut self, now: MonoTime) -> Option<Completion>;
 

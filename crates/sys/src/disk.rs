@@ -279,6 +279,13 @@ impl DiskPort for DiskDevice {
         }
     }
 
+    fn read_ahead(&self) -> u32 {
+        match &self.reads {
+            Reads::Pages(port) => port.read_ahead(),
+            Reads::Ring(_) | Reads::Threads { .. } => 0,
+        }
+    }
+
     fn poll_completion(&mut self, now: MonoTime) -> Option<Completion> {
         let read = self.reads().poll_completion(now);
         read.or_else(|| self.writes.as_mut()?.poll_completion(now))

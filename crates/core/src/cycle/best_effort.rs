@@ -146,6 +146,11 @@ impl BestEffortQueue {
         Some(self.looked_at(piece, begun)).filter(|_| self.model.has_arm())
     }
 
+    /// The next piece to read.
+    pub(super) fn next_read(&self) -> Option<NextPiece> {
+        self.next_of(Direction::Read)
+    }
+
     /// The next piece to write.
     pub(super) fn next_write(&self) -> Option<NextPiece> {
         self.next_of(Direction::Write)

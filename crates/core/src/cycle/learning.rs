@@ -128,7 +128,8 @@ impl Cycle {
         let least = self.limits.model.depth * DEEP;
         let is_unsure = learning.estimator.doubt() == Doubt::Unknown;
         let wanted = if is_unsure { [2 * least, least] } else { [least, least] };
-        let is_idle = self.in_flight() == 0 && !self.flushes.is_under_way();
+        let is_idle =
+            self.in_flight() == 0 && !self.flushes.is_under_way() && now >= self.reads_ahead;
         let is_due = self.next_probe().is_some_and(|next| next <= now);
         if !is_due || !is_idle || self.has_work() || now < self.end_of_head(now) {
             return None;

@@ -54,6 +54,8 @@ pub struct DiskPages {
     core: Arc<AtomicU32>,
     depth: u32,
     in_flight: u32,
+    /// Of the last transfer.
+    ahead: u32,
 }
 
 /// How the port is opened.
@@ -117,6 +119,7 @@ impl DiskPages {
             sink: sink.into(),
             depth,
             in_flight: 0,
+            ahead: 0,
         })
     }
 
@@ -145,9 +148,17 @@ impl DiskPort for DiskPages {
         } else {
             self.workers.idlest(1..)
         };
+        let Transfer { file, offset, len, .. } = transfer;
+        // The splice lets the kernel read the next part unless that is there.
+        let is_ahead = is_in_memory(file, offset.0 + u64::from(len), len);
+        self.ahead = if is_ahead { 0 } else { len };
         self.workers.push(at, Job { transfer, compare, part: Part::New { pipe, keep: is_new } });
         self.in_flight += 1;
         Ok(())
+    }
+
+    fn read_ahead(&self) -> u32 {
+        self.ahead
     }
 
     fn kick(&mut self, _now: MonoTime) {

@@ -450,6 +450,43 @@ fn a_flush_begins_only_when_it_fits_into_what_is_left_of_the_cycle() {
 }
 
 #[test]
+fn a_flush_waits_for_what_the_kernel_reads_ahead_but_not_beyond_its_place() {
+    let sync = Sync { token: 1, file: FileHandle(1), reach: SyncScope::All };
+    let each = flash().reading(MilliVisits(1000), Bytes(MIB));
+    let mut cycle = disk(flash(), FLOOR);
+    cycle.note_read_ahead(BEGUN, MIB as u32);
+    cycle.note_read_ahead(BEGUN, MIB as u32);
+    cycle.add_sync(sync);
+    let over = BEGUN + each.times(2);
+    assert!(cycle.poll_sync(over.before(Nanos(1))).is_none());
+    assert_eq!(cycle.poll_timeout(BEGUN), Some(over));
+    // What comes later waits for nothing before it.
+    assert!(cycle.poll_sync(over).is_some());
+
+    let mut cycle = disk(flash(), FLOOR);
+    (0..5_000).for_each(|_| cycle.note_read_ahead(BEGUN, MIB as u32));
+    cycle.add_sync(sync);
+    let place = MonoTime(LENGTH.0).before(flash().flush + SLACK.times(2));
+    assert!(cycle.poll_sync(place.before(Nanos(1))).is_none());
+    assert!(cycle.poll_sync(place).is_some());
+}
+
+#[test]
+fn no_write_goes_before_the_steps_of_a_flush_for_as_long_as_it_was_planned() {
+    let mut cycle = disk(flash(), FLOOR);
+    cycle.add_sync(Sync { token: 1, file: FileHandle(1), reach: SyncScope::All });
+    assert!(cycle.poll_sync(BEGUN).is_some());
+    cycle.add_best_effort(upload(3, 9, 0));
+    cycle.add_best_effort(job(3, 0, 0));
+    let begun = drain(&mut cycle, BEGUN + Nanos(1));
+    assert!(!begun.is_empty() && begun.iter().all(|piece| piece.direction == Direction::Read));
+    let planned = BEGUN + flash().flush;
+    assert!(cycle.poll_transfer(planned.before(Nanos(1))).is_none());
+    // One that takes longer stops nobody.
+    assert!(cycle.poll_transfer(planned).is_some());
+}
+
+#[test]
 fn one_flush_has_its_place_in_each_cycle_however_full_it_is() {
     let mut player = Player::new(flash(), FLOOR);
     let mut flushed = [0; 10];
