@@ -5,6 +5,7 @@
 
 mod links;
 mod local_server;
+mod memory_ballast;
 
 mod admission;
 mod aes67;
@@ -43,6 +44,7 @@ use serde_json::json;
 use tactus_core::units::{BitRate, Bytes, Nanos, SECOND};
 
 use measurement::NoCleanWindow;
+use memory_ballast::{FreeMemory, MemoryBallast};
 
 use crate::cpu::CpuUsage;
 use crate::disk::{EmulatedDisk, Profile, Shape};
@@ -129,6 +131,19 @@ pub enum Bench {
     GapFrames(Options),
 }
 
+impl Bench {
+    /// Whether its figures depend on how fast the page cache takes what comes from a disk: all
+    /// benches with an emulated disk, whose daemon copies into it, and those that compare cold
+    /// reads of the machine's own disk.
+    fn reads_cold(&self) -> bool {
+        use Bench::{HddCapacity, HttpCold, Price, Recordings, SmallAcks, Uploads};
+        matches!(
+            self,
+            HddCapacity(_) | HttpCold(_) | Price(_) | Recordings(_) | SmallAcks(_) | Uploads(_)
+        )
+    }
+}
+
 /// A disk that benches of flash run on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub enum FlashDisk {
@@ -190,6 +205,10 @@ pub struct Options {
     /// The read-ahead of the machine's own disk in KiB, for every server alike.
     #[arg(long, default_value_t = 512)]
     pub read_ahead: u64,
+    /// Of benches of cold reads, on a virtual machine that gives free memory to its host: the GiB
+    /// that stay free while the bench holds the rest, or `all`.
+    #[arg(long, value_name = "GIB", default_value = "5")]
+    pub free_memory: FreeMemory,
     /// What lies between server and receiver: a veth pair of this MTU, or the loopback.
     #[arg(long, value_enum, default_value_t)]
     pub path: NetworkPath,
@@ -216,6 +235,7 @@ const START_UP: Nanos = SECOND.times(2);
 /// Runs `bench`.
 pub fn run_bench(bench: Bench) -> Result<()> {
     let must_hold = matches!(bench, Bench::ProxyCrowd(_));
+    let reads_cold = bench.reads_cold();
     let (options, bench): (_, fn(&Fixture) -> Result<Report>) = match bench {
         Bench::Against(options) => return against::run(options),
         Bench::Seeks(options) => return seeks::run(&options),
@@ -246,7 +266,7 @@ pub fn run_bench(bench: Bench) -> Result<()> {
         Bench::GapFrames(options) => (options, gap_frames::bench),
         Bench::Aes67(options) => (options, aes67::bench),
     };
-    let fixture = Fixture::set(options)?;
+    let fixture = Fixture::set(options, reads_cold)?;
     let report = bench(&fixture)?;
     let missed: Vec<_> = report.verdicts.iter().filter(|all| all.reached == Some(false)).collect();
     let missed: Vec<_> =
@@ -267,6 +287,7 @@ pub(crate) struct Fixture {
     tactus: PathBuf,
     limits: Vec<Floor>,
     idle: CpuUsage,
+    ballast: Option<MemoryBallast>,
     _read_ahead: Option<ReadAhead>,
 }
 
@@ -280,7 +301,7 @@ pub(crate) struct JudgedRun {
 }
 
 impl Fixture {
-    fn set(options: Options) -> Result<Self> {
+    fn set(options: Options, reads_cold: bool) -> Result<Self> {
         std::fs::create_dir_all(&options.data)?;
         let data = options.data.canonicalize()?;
         let options = Options { data, ..options };
@@ -293,12 +314,13 @@ impl Fixture {
         if options.apart {
             wire.swallow_groups()?;
         }
+        let ballast = if reads_cold { MemoryBallast::load(options.free_memory)? } else { None };
         say("measuring the physical limits");
         let limits = floors::measure(&options.data)?;
         let idle = SECOND.times(if options.quick { 5 } else { 60 });
         say(&format!("watching the machine without a server for {idle}"));
         let idle = run::idle(idle, RECEIVER_CORE)?;
-        Ok(Self { options, wire, tactus, limits, idle, _read_ahead })
+        Ok(Self { options, wire, tactus, limits, idle, ballast, _read_ahead })
     }
 
     /// Whether the command line asks for the one of this name.
@@ -353,6 +375,9 @@ impl Fixture {
             self.wire.path()
         );
         report.settings.push(("wire".into(), wire));
+        if let Some(ballast) = &self.ballast {
+            report.settings.push(("memory held by the bench".into(), ballast.describe()));
+        }
         let idle = serde_json::to_string_pretty(&self.idle).unwrap_or_default();
         report.settings.push(("idle stretch".into(), idle));
         if !self.idle.quiet() {

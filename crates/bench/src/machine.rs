@@ -53,7 +53,11 @@ impl Machine {
             date: or_unknown(command::run("date", &["--utc", "+%Y-%m-%d %H:%M UTC"])),
             load: load(),
             congestion_control: file("/proc/sys/net/ipv4/tcp_congestion_control").trim().into(),
-            virtualisation: if hypervised { "virtual machine" } else { "none seen" }.into(),
+            virtualisation: match (hypervised, gives_free_memory_away()) {
+                (true, true) => "virtual machine that gives free memory to its host".into(),
+                (true, false) => "virtual machine".into(),
+                (false, _) => "none seen".into(),
+            },
         }
     }
 
@@ -70,6 +74,22 @@ impl Machine {
         ]
     }
 }
+
+/// Whether this machine gives free memory to a host, which takes it away until it is touched again
+/// (free page reporting, `mm/page_reporting.c`; balloon drivers switch it on).
+pub fn gives_free_memory_away() -> bool {
+    let order = fs::read_to_string("/sys/module/page_reporting/parameters/page_reporting_order");
+    order.is_ok_and(|order| is_reported(&order))
+}
+
+/// Whether free blocks of `order` and more are reported. Kernels that can report have the parameter
+/// without a balloon too: -1 since Linux 6.2, before that the first order that no block has.
+fn is_reported(order: &str) -> bool {
+    order.trim().parse::<u32>().is_ok_and(|order| order <= LARGEST_ORDER)
+}
+
+/// The largest free block of a kernel for x86-64: 4 MiB (`MAX_PAGE_ORDER`).
+const LARGEST_ORDER: u32 = 10;
 
 /// The load averages over 1, 5 and 15 minutes.
 pub fn load() -> String {
@@ -100,4 +120,16 @@ pub fn storage(path: &Path) -> String {
 
 fn or_unknown(text: Result<String>) -> String {
     text.map_or_else(|_| "unknown".into(), |text| text.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn free_memory_goes_to_a_host_only_when_a_balloon_has_set_the_order() {
+        assert!(is_reported("9\n") && is_reported("0\n") && is_reported("10\n"));
+        // No balloon: Linux 6.2 and later, 6.1, and what is no number.
+        assert!(!["-1\n", "11\n", "4294967295\n", "", "Y\n"].into_iter().any(is_reported));
+    }
 }
