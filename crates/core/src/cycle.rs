@@ -318,8 +318,8 @@ impl Cycle {
         Some((self.begin_piece(now, next), Turn::BestEffort))
     }
 
-    /// Notes that the device reads `len` bytes more than it was asked for: the kernel reads ahead in
-    /// a file.
+    /// Notes that the device reads `len` bytes more than it was asked for, because the kernel reads
+    /// ahead in a file.
     pub fn note_read_ahead(&mut self, now: MonoTime, len: u32) {
         let time = self.limits.model.reading(MilliVisits(1000), Bytes(u64::from(len)));
         self.reads_ahead = self.reads_ahead.max(now) + time;
