@@ -181,9 +181,11 @@ impl<P: DiskPort> DiskServer<P> {
             let taken = self.port.submit(now, transfer);
             assert!(taken.is_ok(), "the device's queue is at least as deep as the model's depth");
             self.flying.push(InFlightTransfer { transfer, since: now, turn });
-            match self.port.read_ahead() {
-                0 => {}
-                len => self.cycle.note_read_ahead(now, len),
+            // Best-effort pieces take turns with flushes, few at a time.
+            if turn == Turn::RealTime
+                && let len @ 1.. = self.port.read_ahead()
+            {
+                self.cycle.note_read_ahead(now, len);
             }
             any = true;
         }
