@@ -132,15 +132,12 @@ pub enum Bench {
 }
 
 impl Bench {
-    /// Whether its figures depend on how fast the page cache takes what comes from a disk: all
-    /// benches with an emulated disk, whose daemon copies into it, and those that compare cold
-    /// reads of the machine's own disk.
-    fn reads_cold(&self) -> bool {
-        use Bench::{HddCapacity, HttpCold, Price, Recordings, SmallAcks, Uploads};
-        matches!(
-            self,
-            HddCapacity(_) | HttpCold(_) | Price(_) | Recordings(_) | SmallAcks(_) | Uploads(_)
-        )
+    /// Whether its figures depend on how fast the page cache takes what comes from a disk: those
+    /// with an emulated disk do, whose daemon copies into it. What the machine's own disk brings
+    /// the host writes by itself, and servers that need much page cache would have too little.
+    fn has_emulated_disks(&self) -> bool {
+        use Bench::{HddCapacity, Recordings, SmallAcks, Uploads};
+        matches!(self, HddCapacity(_) | Recordings(_) | SmallAcks(_) | Uploads(_))
     }
 }
 
@@ -205,7 +202,7 @@ pub struct Options {
     /// The read-ahead of the machine's own disk in KiB, for every server alike.
     #[arg(long, default_value_t = 512)]
     pub read_ahead: u64,
-    /// Of benches of cold reads, on a virtual machine that gives free memory to its host: the GiB
+    /// Of benches with emulated disks, on a virtual machine that gives free memory to its host: the GiB
     /// that stay free while the bench holds the rest, or `all`.
     #[arg(long, value_name = "GIB", default_value = "5")]
     pub free_memory: FreeMemory,
@@ -235,7 +232,7 @@ const START_UP: Nanos = SECOND.times(2);
 /// Runs `bench`.
 pub fn run_bench(bench: Bench) -> Result<()> {
     let must_hold = matches!(bench, Bench::ProxyCrowd(_));
-    let reads_cold = bench.reads_cold();
+    let is_emulated = bench.has_emulated_disks();
     let (options, bench): (_, fn(&Fixture) -> Result<Report>) = match bench {
         Bench::Against(options) => return against::run(options),
         Bench::Seeks(options) => return seeks::run(&options),
@@ -266,7 +263,7 @@ pub fn run_bench(bench: Bench) -> Result<()> {
         Bench::GapFrames(options) => (options, gap_frames::bench),
         Bench::Aes67(options) => (options, aes67::bench),
     };
-    let fixture = Fixture::set(options, reads_cold)?;
+    let fixture = Fixture::set(options, is_emulated)?;
     let report = bench(&fixture)?;
     let missed: Vec<_> = report.verdicts.iter().filter(|all| all.reached == Some(false)).collect();
     let missed: Vec<_> =
@@ -301,7 +298,7 @@ pub(crate) struct JudgedRun {
 }
 
 impl Fixture {
-    fn set(options: Options, reads_cold: bool) -> Result<Self> {
+    fn set(options: Options, is_emulated: bool) -> Result<Self> {
         std::fs::create_dir_all(&options.data)?;
         let data = options.data.canonicalize()?;
         let options = Options { data, ..options };
@@ -314,7 +311,7 @@ impl Fixture {
         if options.apart {
             wire.swallow_groups()?;
         }
-        let ballast = if reads_cold { MemoryBallast::load(options.free_memory)? } else { None };
+        let ballast = if is_emulated { MemoryBallast::load(options.free_memory)? } else { None };
         say("measuring the physical limits");
         let limits = floors::measure(&options.data)?;
         let idle = SECOND.times(if options.quick { 5 } else { 60 });

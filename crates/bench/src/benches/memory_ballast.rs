@@ -1,5 +1,5 @@
-//! Memory ballast: memory that a bench of cold reads holds on a virtual machine that gives free
-//! memory to its host.
+//! Memory ballast: memory that a bench with emulated disks holds on a virtual machine that gives
+//! free memory to its host.
 //!
 //! With free page reporting the host takes each free page away within seconds. Its next touch waits
 //! until the host has given memory again: 5 to 15 us for 4 KiB were measured, and 0.3 us for a page
@@ -23,7 +23,7 @@ use super::say;
 use crate::report::number;
 use crate::{clock, interrupt, machine};
 
-/// How much of the machine's memory a bench of cold reads leaves free.
+/// How much of the machine's memory a bench with emulated disks leaves free.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FreeMemory {
     /// All of it: there is no ballast.
@@ -73,7 +73,7 @@ impl MemoryBallast {
         let FreeMemory::Part(free) = free else { return Ok(Some(ballast)) };
         let size = surplus(room(), free);
         say(&format!(
-            "this machine gives free memory to its host, which makes cold reads slow: touching \
+            "this machine gives free memory to its host, which makes emulated disks slow: touching \
              {size:.1} to hold it, which may take a minute"
         ));
         let start = clock::now();

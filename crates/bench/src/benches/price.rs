@@ -54,8 +54,8 @@ const ROUNDS: usize = 3;
 const WARM_UP: Nanos = SECOND.times(30);
 /// Where nginx is among the peers.
 const NGINX: usize = 4;
-/// More than the streams need, and less than half of what the ballast leaves.
-const ARENA: Bytes = Bytes(2048 * MIB);
+/// So that memory does not decide.
+const ARENA: Bytes = Bytes(4096 * MIB);
 /// Both servers may use both cores; the receiver shares the second.
 const CORES: &str = "0-1";
 
