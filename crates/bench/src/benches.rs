@@ -202,8 +202,8 @@ pub struct Options {
     /// The read-ahead of the machine's own disk in KiB, for every server alike.
     #[arg(long, default_value_t = 512)]
     pub read_ahead: u64,
-    /// Of benches with emulated disks, on a virtual machine that gives free memory to its host: the GiB
-    /// that stay free while the bench holds the rest, or `all`.
+    /// Of benches with emulated disks, on a virtual machine that gives free memory to its host: the
+    /// GiB that stay free while the bench holds the rest, or `all`.
     #[arg(long, value_name = "GIB", default_value = "5")]
     pub free_memory: FreeMemory,
     /// What lies between server and receiver: a veth pair of this MTU, or the loopback.
