@@ -132,9 +132,8 @@ pub enum Bench {
 }
 
 impl Bench {
-    /// Whether its figures depend on how fast the page cache takes what comes from a disk: those
-    /// with an emulated disk do, whose daemon copies into it. What the machine's own disk brings
-    /// the host writes by itself, and servers that need much page cache would have too little.
+    /// Whether it uses emulated disks. Their daemon copies into the page cache, so such a bench
+    /// holds memory ballast. The host itself writes what the machine's own disk reads.
     fn has_emulated_disks(&self) -> bool {
         use Bench::{HddCapacity, Recordings, SmallAcks, Uploads};
         matches!(self, HddCapacity(_) | Recordings(_) | SmallAcks(_) | Uploads(_))
@@ -202,10 +201,10 @@ pub struct Options {
     /// The read-ahead of the machine's own disk in KiB, for every server alike.
     #[arg(long, default_value_t = 512)]
     pub read_ahead: u64,
-    /// Of benches with emulated disks, on a virtual machine that gives free memory to its host: the
-    /// GiB that stay free while the bench holds the rest, or `all`.
-    #[arg(long, value_name = "GIB", default_value = "5")]
-    pub free_memory: FreeMemory,
+    /// On a virtual machine that gives free memory to its host: the GiB that stay free while the
+    /// bench holds the rest, or `all`. Benches with emulated disks leave 5 unless this is given.
+    #[arg(long, value_name = "GIB")]
+    pub free_memory: Option<FreeMemory>,
     /// What lies between server and receiver: a veth pair of this MTU, or the loopback.
     #[arg(long, value_enum, default_value_t)]
     pub path: NetworkPath,
@@ -311,7 +310,11 @@ impl Fixture {
         if options.apart {
             wire.swallow_groups()?;
         }
-        let ballast = if is_emulated { MemoryBallast::load(options.free_memory)? } else { None };
+        let default = is_emulated.then_some(FreeMemory::EMULATED);
+        let ballast = match options.free_memory.or(default) {
+            Some(free) => MemoryBallast::load(free)?,
+            None => None,
+        };
         say("measuring the physical limits");
         let limits = floors::measure(&options.data)?;
         let idle = SECOND.times(if options.quick { 5 } else { 60 });

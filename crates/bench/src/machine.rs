@@ -129,7 +129,7 @@ mod tests {
     #[test]
     fn free_memory_goes_to_a_host_only_when_a_balloon_has_set_the_order() {
         assert!(is_reported("9\n") && is_reported("0\n") && is_reported("10\n"));
-        // No balloon: Linux 6.2 and later, 6.1, and what is no number.
+        // Without a balloon, Linux 6.2 has -1 and Linux 6.1 has 11. Other texts are invalid.
         assert!(!["-1\n", "11\n", "4294967295\n", "", "Y\n"].into_iter().any(is_reported));
     }
 }

@@ -147,7 +147,7 @@ pub struct Cycle {
     /// Jobs whose transfers are at the device.
     open: Vec<Open>,
     in_flight: u32,
-    /// Until when the device reads what nobody has asked for yet, by the model.
+    /// By the model, the device is busy with the kernel's read-ahead until this time.
     reads_ahead: MonoTime,
     /// A round of requests has ended since the last sweep began.
     committed: bool,

@@ -1,12 +1,12 @@
 //! Memory ballast: memory that a bench with emulated disks holds on a virtual machine that gives
 //! free memory to its host.
 //!
-//! With free page reporting the host takes each free page away within seconds. Its next touch waits
-//! until the host has given memory again: 5 to 15 us for 4 KiB were measured, and 0.3 us for a page
-//! that the machine has kept. A bench drops the page cache before each run. Without ballast, all
-//! that it reads afterwards goes to such pages, and the copy into them was slower than an emulated
-//! disk. With ballast the page cache soon fills what is left, and then uses its own pages again, as
-//! on a server that has run for some minutes.
+//! With free page reporting the host takes each free page away within seconds. The next touch of
+//! that page waits until the host returns memory: 5 to 15 us for 4 KiB were measured, and 0.3 us
+//! for a page that the machine has kept. A bench drops the page cache before each run. Without
+//! ballast, all its reads go to such pages, and the copy into them was slower than an emulated
+//! disk. With ballast the page cache soon fills the remaining memory. From then on the kernel
+//! reuses the pages of the cache, as on a server that has run for some minutes.
 //!
 //! Promise: every page of the ballast has been written, and the stated amount stays available. A
 //! machine that keeps its free memory has no ballast. The first reads of each run still go to pages
@@ -23,13 +23,18 @@ use super::say;
 use crate::report::number;
 use crate::{clock, interrupt, machine};
 
-/// How much of the machine's memory a bench with emulated disks leaves free.
+/// How much of the machine's memory a bench leaves free.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FreeMemory {
     /// All of it: there is no ballast.
     All,
     /// So much of it, if it was free before.
     Part(Bytes),
+}
+
+impl FreeMemory {
+    /// The amount that benches with emulated disks leave.
+    pub(super) const EMULATED: Self = Self::Part(Bytes(5 * 1024 * MIB));
 }
 
 impl FromStr for FreeMemory {
@@ -57,7 +62,7 @@ pub(super) struct MemoryBallast {
 
 /// The ballast is touched piece by piece: a quarter of a second each on a slow host.
 const PIECE: usize = 32 * MIB as usize;
-/// What is copied into it. Plain zeros would need no memory: the allocator gives untouched pages.
+/// The bytes of the ballast. They are not zero, because the allocator does not touch pages of zeros.
 static CONTENT: [u8; 64 << 10] = [1; 64 << 10];
 /// Two processors wait for the host at the same time.
 const THREADS: usize = 2;
@@ -87,7 +92,7 @@ impl MemoryBallast {
         Bytes((self.pieces.len() * PIECE) as u64)
     }
 
-    /// What is held and why, for a report.
+    /// The size of the ballast and its cause, for a report.
     pub(super) fn describe(&self) -> String {
         let cause = "this machine gives free memory to its host";
         match self.free {

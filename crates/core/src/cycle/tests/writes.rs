@@ -460,7 +460,6 @@ fn a_flush_waits_for_what_the_kernel_reads_ahead_but_not_beyond_its_place() {
     let over = BEGUN + each.times(2);
     assert!(cycle.poll_sync(over.before(Nanos(1))).is_none());
     assert_eq!(cycle.poll_timeout(BEGUN), Some(over));
-    // What comes later waits for nothing before it.
     assert!(cycle.poll_sync(over).is_some());
 
     let mut cycle = disk(flash(), FLOOR);
@@ -482,7 +481,7 @@ fn no_write_goes_before_the_steps_of_a_flush_for_as_long_as_it_was_planned() {
     assert!(!begun.is_empty() && begun.iter().all(|piece| piece.direction == Direction::Read));
     let planned = BEGUN + flash().flush;
     assert!(cycle.poll_transfer(planned.before(Nanos(1))).is_none());
-    // One that takes longer stops nobody.
+    // A group that takes longer than planned holds no write back.
     assert!(cycle.poll_transfer(planned).is_some());
 }
 
