@@ -62,7 +62,7 @@ pub(super) struct MemoryBallast {
 
 /// The ballast is touched piece by piece: a quarter of a second each on a slow host.
 const PIECE: usize = 32 * MIB as usize;
-/// The bytes of the ballast. They are not zero, because the allocator does not touch pages of zeros.
+/// The bytes of the ballast. They are not zero: the allocator does not touch pages of zeros.
 static CONTENT: [u8; 64 << 10] = [1; 64 << 10];
 /// Two processors wait for the host at the same time.
 const THREADS: usize = 2;
