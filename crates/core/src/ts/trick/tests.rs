@@ -71,7 +71,10 @@ impl TitleShape {
                     let is_key = place == 2;
                     if is_key || place > 2 && (place - 2).is_multiple_of(self.key) {
                         let kind = if is_key { 1 } else { 2 };
-                        let shown = clock(at).after(MediaTime(SECOND / 2));
+                        // A frame has arrived before it is decoded; every other one is missing
+                        // where the audio has its place.
+                        let frame = ticks(2 * self.key * PACKET as u64, self.rate);
+                        let shown = clock(at).after(MediaTime(frame.max(SECOND / 2)));
                         begin(&mut packet, shown, kind, nth / self.group);
                     }
                     packet

@@ -3,6 +3,7 @@
 use std::os::unix::fs::FileExt;
 
 use rustix::fs::XattrFlags;
+use rustix::process::{WaitOptions, waitpid};
 use tactus_client::{Client, Replace};
 
 use super::numbers::{ENOTCONN, EOPNOTSUPP};
@@ -14,6 +15,15 @@ fn unmount(mounted: &Mounted) {
     let mut command = Command::new(installed("umount", "mount"));
     let output = command.arg(&mounted.place).output().expect("it runs");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Stops the server. Returns when none of its threads runs any more, which may be a while after
+/// the signal.
+fn stop(served: &Served) {
+    let pid = Pid::from_child(&served.process.0);
+    kill_process(pid, Signal::STOP).expect("it runs");
+    let state = waitpid(Some(pid), WaitOptions::UNTRACED).expect("a child");
+    assert!(state.is_some_and(|(_, state)| state.stopped()), "{state:?}");
 }
 
 #[test]
@@ -104,7 +114,7 @@ fn m01_a_server_that_is_stopped_is_an_error_number_within_30_seconds() {
     let [synced, closed] = ["synced.ts", "closed.ts"].map(|name| create(&mounted.path(name)));
     synced.write_all_at(b"bytes", 0).expect("room");
     closed.write_all_at(b"bytes", 0).expect("room");
-    kill_process(Pid::from_child(&served.process.0), Signal::STOP).expect("it runs");
+    stop(&served);
     let begun = Instant::now();
     std::thread::scope(|scope| {
         for _ in 0..4 {
