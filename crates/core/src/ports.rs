@@ -157,8 +157,9 @@ pub trait DiskPort {
     /// The next flush that has ended, in any order.
     fn poll_synced(&mut self, now: MonoTime) -> Option<SyncResult>;
 
-    /// A time that nearly all flushes take: it is not worth while to look for their ends earlier.
-    fn shortest_sync(&self) -> Nanos {
+    /// How long after the beginning of a flush to look for its end first: a time that nearly all
+    /// flushes take, or a longer one where the end of a flush wakes the thread.
+    fn first_look(&self) -> Nanos {
         MILLISECOND
     }
 

@@ -274,7 +274,7 @@ impl<P: DiskPort + Send> Server for DiskServer<P> {
 
     fn poll_timeout(&self, now: MonoTime) -> Option<MonoTime> {
         if let Some(since) = self.flushing_since {
-            return Some(now + flush_look(now.since(since), self.port.shortest_sync()));
+            return Some(now + flush_look(now.since(since), self.port.first_look()));
         }
         if self.cycle.in_flight() > 0 {
             return Some(now + POLL_INTERVAL);
@@ -295,9 +295,9 @@ impl<P: DiskPort + Send> Server for DiskServer<P> {
 }
 
 /// Time until the next look for the end of flushes that were begun so long ago. The answer is late
-/// by half of the time that they take, or by `shortest`, and by an interval at most.
-fn flush_look(elapsed: Nanos, shortest: Nanos) -> Nanos {
-    Nanos(elapsed.0 / 2).clamp(shortest.min(POLL_INTERVAL), POLL_INTERVAL)
+/// by half of the time that they take, or by `first`, and by an interval at most.
+fn flush_look(elapsed: Nanos, first: Nanos) -> Nanos {
+    Nanos(elapsed.0 / 2).clamp(first.min(POLL_INTERVAL), POLL_INTERVAL)
 }
 
 /// Publishes what is known about a disk.

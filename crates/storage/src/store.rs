@@ -361,11 +361,11 @@ impl Inner {
         files: &[Arc<OwnedFd>],
         directories: &[Arc<OwnedFd>],
     ) -> Result<(), UploadError> {
-        let files = files.iter().map(|file| self.medium.sync(file, Flush::All));
-        let directories = directories.iter().map(|directory| self.directories.sync(directory));
-        let begun: Vec<_> = files.chain(directories).collect();
+        let directories = directories.iter().map(|directory| self.directories.file(directory));
+        let group: io::Result<Vec<_>> = files.iter().cloned().map(Ok).chain(directories).collect();
+        let group = group.map_err(|error| self.fail(error))?;
         let mut result = Ok(());
-        for sync in begun {
+        for sync in self.medium.sync_all(&group) {
             let synced = sync.await.map_err(|error| self.fail(error));
             result = result.and(synced);
         }

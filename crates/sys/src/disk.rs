@@ -16,7 +16,7 @@ pub mod uring;
 use std::io;
 
 use tactus_core::ports::{Completion, Direction, DiskPort, Sync, SyncResult, Transfer};
-use tactus_core::units::{MonoTime, Nanos};
+use tactus_core::units::{MonoTime, Nanos, SECOND};
 use tactus_ring::arena::View;
 
 use crate::disk::pages::DiskPages;
@@ -302,9 +302,12 @@ impl DiskPort for DiskDevice {
         self.writes.as_mut()?.poll_synced(now)
     }
 
-    fn shortest_sync(&self) -> Nanos {
-        // Flash with a cache that outlives a power failure.
-        Nanos::from_micros(100)
+    fn first_look(&self) -> Nanos {
+        match &self.writes {
+            Some(DiskWrites::Ring(ring)) if ring.wakes() => SECOND,
+            // Flash with a cache that outlives a power failure.
+            _ => Nanos::from_micros(100),
+        }
     }
 
     fn may_leave(&mut self) -> bool {

@@ -4,8 +4,9 @@
 //! [`Sleeper::wait_until`] returns. A wake-up costs a system call (4 us with the wake-up) only when
 //! the sleeper sleeps; otherwise one atomic exchange. Wake once per batch, not once per value.
 
+use std::cell::RefCell;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags};
@@ -42,6 +43,17 @@ struct Shared {
     event: OwnedFd,
 }
 
+thread_local! {
+    /// What wakes this thread, if it is a sleeper's.
+    static OWN: RefCell<Option<Arc<Shared>>> = const { RefCell::new(None) };
+}
+
+/// Calls `to` with the event that wakes the calling thread, if it has one: for the kernel, which
+/// writes it when it has done what the thread has asked for.
+pub(crate) fn with_own_event<R>(to: impl FnOnce(BorrowedFd<'_>) -> R) -> Option<R> {
+    OWN.with_borrow(|own| own.as_ref().map(|shared| to(shared.event.as_fd())))
+}
+
 /// Makes a waker and its sleeper.
 ///
 /// # Errors
@@ -72,6 +84,12 @@ impl ports::Waker for Waker {
 }
 
 impl Sleeper {
+    /// Belongs to the calling thread from now on. What the thread begins with the kernel may wake
+    /// it when it ends.
+    pub fn take_thread(&self) {
+        OWN.set(Some(Arc::clone(&self.shared)));
+    }
+
     /// Sleeps until a waker is used or until `due`, whichever comes first. Returns at once if a
     /// waker was used since the last sleep. May return early; never misses a wake-up.
     pub fn wait_until(&mut self, due: Option<MonoTime>) -> WakeReason {

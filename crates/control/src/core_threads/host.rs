@@ -58,8 +58,9 @@ pub(super) struct CoreHost {
 }
 
 impl CoreHost {
-    /// The host of a thread that runs while `order` is [`RUN`].
+    /// The host of the calling thread, which runs while `order` is [`RUN`].
     pub(super) fn new(sleeper: Sleeper, order: Arc<AtomicU8>, tender: Tender) -> Self {
+        sleeper.take_thread();
         Self { sleeper, order, tender }
     }
 

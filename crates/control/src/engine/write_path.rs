@@ -157,7 +157,8 @@ impl Inner {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Requests something from the disk server, with a token that is unique until the answer.
+    /// Requests something from the disk server, with a token that is unique until the answer. The
+    /// caller wakes its core.
     fn ask(
         &self,
         file: Arc<OwnedFd>,
@@ -171,8 +172,34 @@ impl Inner {
         self.queue().begin(PendingRequest { file, block, permit, kept, tell }, |token| {
             request(token, handle)
         });
-        self.wakers.wake();
         Box::pin(async move { told.await.unwrap_or_else(|_| Err(stopped())) })
+    }
+
+    /// Requests a flush, now or when there may be one more.
+    fn ask_sync(self: &Arc<Self>, file: &Arc<OwnedFd>, what: Flush) -> PendingIo {
+        let reach = match what {
+            Flush::Data => SyncScope::Data,
+            Flush::All => SyncScope::All,
+        };
+        let ask = move |inner: &Self, file, permit| {
+            inner.ask(file, None, permit, None, |token, file| WriteRequest::Sync {
+                token,
+                file,
+                reach,
+            })
+        };
+        let (inner, file) = (Arc::clone(self), Arc::clone(file));
+        if let Ok(permit) = Arc::clone(&inner.syncs).try_acquire_owned() {
+            return ask(&inner, file, permit);
+        }
+        // The write must complete without its caller, so a task of its own waits for its turn.
+        let begun = tokio::spawn(async move {
+            let permit = Arc::clone(&inner.syncs).acquire_owned().await;
+            let asked = ask(&inner, file, permit.expect("the flushes are never closed"));
+            inner.wakers.wake();
+            asked.await
+        });
+        Box::pin(async move { begun.await.unwrap_or_else(|_| Err(stopped())) })
     }
 }
 
@@ -236,27 +263,16 @@ impl Medium for WritePath {
     }
 
     fn sync(&self, file: &Arc<OwnedFd>, what: Flush) -> PendingIo {
-        let reach = match what {
-            Flush::Data => SyncScope::Data,
-            Flush::All => SyncScope::All,
-        };
-        let ask = move |inner: &Inner, file, permit| {
-            inner.ask(file, None, permit, None, |token, file| WriteRequest::Sync {
-                token,
-                file,
-                reach,
-            })
-        };
-        let (inner, file) = (Arc::clone(&self.0), Arc::clone(file));
-        if let Ok(permit) = Arc::clone(&inner.syncs).try_acquire_owned() {
-            return ask(&inner, file, permit);
-        }
-        // The write must complete without its caller, so a task of its own waits for its turn.
-        let begun = tokio::spawn(async move {
-            let permit = Arc::clone(&inner.syncs).acquire_owned().await;
-            ask(&inner, file, permit.expect("the flushes are never closed")).await
-        });
-        Box::pin(async move { begun.await.unwrap_or_else(|_| Err(stopped())) })
+        let asked = self.0.ask_sync(file, what);
+        self.0.wakers.wake();
+        asked
+    }
+
+    fn sync_all(&self, files: &[Arc<OwnedFd>]) -> Vec<PendingIo> {
+        let asked = files.iter().map(|file| self.0.ask_sync(file, Flush::All)).collect();
+        // Not before all are there: a core that wakes at the first one flushes it alone.
+        self.0.wakers.wake();
+        asked
     }
 }
 
@@ -362,7 +378,7 @@ impl WriteSlot for WritePathSlot {
                 (WriteClass::Paced { deadline: clock::now() + within }, Some(kept))
             }
         };
-        self.inner.ask(file, Some(block), permit, kept, |token, file| WriteRequest::Write {
+        let write = |token, file| WriteRequest::Write {
             token,
             block: ports::BlockRef { place: block.place, generation: block.generation },
             file,
@@ -372,7 +388,10 @@ impl WriteSlot for WritePathSlot {
             // The position is unknown while the file is new; best effort goes in the order of
             // arrival.
             position: 0,
-        })
+        };
+        let asked = self.inner.ask(file, Some(block), permit, kept, write);
+        self.inner.wakers.wake();
+        asked
     }
 }
 

@@ -14,6 +14,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use tactus_core::units::MIB;
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 use super::Inner;
 use super::fault::UploadError;
@@ -29,6 +30,8 @@ pub(super) struct DueSums {
     file: Arc<OwnedFd>,
     /// How long to pause after each piece: its bytes come from the disk.
     pause: Duration,
+    /// When to begin.
+    at: Instant,
 }
 
 /// The titles whose checksums are due, for those who find more of them.
@@ -55,6 +58,10 @@ const READ_BYTES: usize = MIB as usize;
 /// The pause of a title of the last run: 60 MiB a second, which leaves the disk to the streams.
 const PACE: Duration = Duration::from_millis(16);
 
+/// A title that was just written has been answered by then: the answer would wait for a processor
+/// that reads it.
+const AFTER_ANSWER: Duration = Duration::from_millis(5);
+
 /// Creates the mark for the checksums `id`. It is durable when the returned directory was flushed.
 pub(super) fn mark(manifests: &OwnedFd, id: StoreId) -> io::Result<Arc<OwnedFd>> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
@@ -72,7 +79,8 @@ pub(super) fn queue() -> (DueTitles, mpsc::Receiver<DueSums>) {
 impl DueTitles {
     /// Adds a title that has just been written.
     pub(super) async fn add(&self, id: StoreId, file: Arc<OwnedFd>) {
-        self.queue().push(DueSums { id, file, pause: Duration::ZERO }).await;
+        let at = Instant::now() + AFTER_ANSWER;
+        self.queue().push(DueSums { id, file, pause: Duration::ZERO, at }).await;
     }
 
     /// How many titles there are.
@@ -88,7 +96,7 @@ impl DueTitles {
 impl DueQueue {
     /// Adds a title of the last run.
     pub(super) async fn add_old(&self, id: StoreId, file: OwnedFd) {
-        self.push(DueSums { id, file: Arc::new(file), pause: PACE }).await;
+        self.push(DueSums { id, file: Arc::new(file), pause: PACE, at: Instant::now() }).await;
     }
 
     async fn push(&self, due: DueSums) {
@@ -103,7 +111,8 @@ impl DueQueue {
 
 /// Makes the checksums of all titles of the queue, until the store ends.
 pub(super) async fn make_all(store: Weak<Inner>, mut queue: mpsc::Receiver<DueSums>) {
-    while let Some(DueSums { id, file, pause }) = queue.recv().await {
+    while let Some(DueSums { id, file, pause, at }) = queue.recv().await {
+        tokio::time::sleep_until(at).await;
         let Some(inner) = store.upgrade() else { return };
         let (names, count) = (Arc::clone(&inner.names), Arc::clone(&inner.due.count));
         drop(inner);

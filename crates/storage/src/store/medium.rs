@@ -94,6 +94,11 @@ pub trait Medium: Send + Sync {
     /// Begins to flush a file or a directory, together with all waiting flushes. Covers the writes
     /// that ended before the call.
     fn sync(&self, file: &Arc<OwnedFd>, what: Flush) -> PendingIo;
+
+    /// The same for several at once, as [`Flush::All`].
+    fn sync_all(&self, files: &[Arc<OwnedFd>]) -> Vec<PendingIo> {
+        files.iter().map(|file| self.sync(file, Flush::All)).collect()
+    }
 }
 
 /// Plain files: each write and each flush runs on a thread that may block. For volumes without a

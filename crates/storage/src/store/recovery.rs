@@ -150,7 +150,7 @@ impl Store {
         let found = due.queue();
         let inner = Arc::new(Inner {
             names: Arc::clone(&names),
-            directories: DirectoryFlushes::new(Arc::clone(&medium)),
+            directories: DirectoryFlushes::default(),
             removals: LateRemovals::default(),
             medium,
             quotas: Arc::clone(&quotas),

@@ -31,6 +31,7 @@
 
 use std::cell::Cell;
 use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use io_uring::register::Restriction;
@@ -43,6 +44,7 @@ use tactus_ring::arena::{BlockRef, View};
 
 use crate::disk::progress::{Progress, Remainder, Step};
 use crate::disk::writes::WriteOptions;
+use crate::waker;
 
 /// The disk port on io_uring.
 pub struct DiskRing {
@@ -246,9 +248,20 @@ impl DiskRing {
         }
     }
 
+    /// Whether the end of a flush wakes the thread that has begun it.
+    pub(super) fn wakes(&self) -> bool {
+        self.ring.wakes
+    }
+
     /// Makes the calling thread the issuer, once.
     fn enable(&mut self) {
         if self.ring.disabled {
+            // For what ends in a thread of the kernel, as a flush does: a wake-up for each
+            // transfer would cost too much. It is set before restrictions hold.
+            let ring = self.ring.uring.submitter();
+            let woken = |event: BorrowedFd<'_>| ring.register_eventfd_async(event.as_raw_fd());
+            self.ring.wakes =
+                self.writes.is_some() && matches!(waker::with_own_event(woken), Some(Ok(())));
             let enabled = self.ring.uring.submitter().register_enable_rings();
             enabled.expect("a ring that was made disabled can be enabled");
             self.ring.disabled = false;

@@ -30,6 +30,8 @@ pub(super) struct Ring {
     pub(super) uring: IoUring,
     /// No thread has kicked it yet.
     pub(super) disabled: bool,
+    /// What ends in a thread of the kernel wakes the thread that has kicked it.
+    pub(super) wakes: bool,
     /// Bytes in a registered buffer; `None` when registration was refused.
     pub(super) chunk: Option<usize>,
     pub(super) registered: Result<(), i32>,
@@ -70,7 +72,8 @@ impl Recipe {
         // SAFETY: the ring is open.
         let own = unsafe { BorrowedFd::borrow_raw(uring.as_raw_fd()) };
         let descriptor = Arc::new(own.try_clone_to_owned()?);
-        Ok(Ring { uring, disabled: true, chunk, registered, deferred, restricted, descriptor })
+        let (disabled, wakes) = (true, false);
+        Ok(Ring { uring, disabled, wakes, chunk, registered, deferred, restricted, descriptor })
     }
 }
 
