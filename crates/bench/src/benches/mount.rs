@@ -192,17 +192,12 @@ pub(super) fn run(options: &Options) -> Result<()> {
 
 /// Writes by a mount, beside the file system. Its server is another one, whose titles have a
 /// directory of their own.
-fn written(options: &Options) -> Result<Vec<WriteTimes>> {
+fn written(options: &Options) -> Result<WriteTimes> {
     let place = ("mount-writes", MIB, SERVER_CORE);
     let server = LocalServer::start_writable(place, options.tactus.as_deref(), &options.data)?;
     let mounted = Mounted::start(&server.socket, options, &["-o", "rw"])?;
     let plain = tempfile::Builder::new().prefix("plain-").tempdir_in(&options.data)?;
-    let rounds = (1..=options.rounds).map(|round| {
-        interrupt::check()?;
-        say(&format!("writes, round {round} of {}", options.rounds));
-        writes::measure(plain.path(), mounted.place.path())
-    });
-    rounds.collect()
+    writes::measure(plain.path(), mounted.place.path(), options.rounds.into())
 }
 
 /// One way in one round: MiB/s, and seconds of CPU time for 10^9 bytes.

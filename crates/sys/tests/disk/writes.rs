@@ -11,12 +11,13 @@ use std::process::Command;
 
 use tactus_core::ports::{self, Completion, Direction, DiskFault, DiskPort, FileHandle};
 use tactus_core::ports::{Sync, SyncResult, SyncScope, Transfer};
-use tactus_core::units::Bytes;
+use tactus_core::units::{Bytes, SECOND};
 use tactus_ring::arena::{ArenaOwner, BlockRef, HeapRegion, View, arena};
 use tactus_sys::clock;
 use tactus_sys::disk::uring::Registration;
 use tactus_sys::disk::writes::WriteOptions;
 use tactus_sys::disk::{DiskWrites, ReadMethod, open_writes};
+use tactus_sys::waker::waker;
 use tactus_testkit::small_disk::SmallDisk;
 
 use crate::fixture::{BLOCK, METHODS, block_of, content, mix};
@@ -216,6 +217,34 @@ fn files_and_directories_are_flushed_and_what_cannot_be_says_why() {
                 assert_eq!(port.flushed(), SyncResult { sync, result });
             }
         }
+    }
+}
+
+#[test]
+fn the_end_of_a_flush_wakes_the_thread_that_has_begun_it() {
+    for (method, registration) in METHODS {
+        let share = Share::new(1);
+        let mut port = share.open((method, registration), 1, 1);
+        if !matches!(port.0, DiskWrites::Ring(_)) {
+            println!("threads are looked at: {method:?}");
+            continue;
+        }
+        let core = std::thread::spawn(move || {
+            let (_waker, mut sleeper) = waker().unwrap();
+            sleeper.take_thread();
+            let file = share.file();
+            for token in 0..20 {
+                port.flush(token, file.as_raw_fd()).unwrap();
+                port.0.kick(clock::now());
+                let deadline = clock::now() + SECOND.times(60);
+                // An earlier end may wake it once more.
+                while port.0.poll_synced(clock::now()).is_none() {
+                    sleeper.wait_until(Some(deadline));
+                    assert!(clock::now() < deadline, "nothing wakes it");
+                }
+            }
+        });
+        core.join().unwrap();
     }
 }
 

@@ -27,11 +27,15 @@ struct ByHand {
 
 impl ByHand {
     fn new(places: usize) -> Self {
+        Self::waking(places, vec![])
+    }
+
+    fn waking(places: usize, wakers: Vec<tactus_sys::waker::Waker>) -> Self {
         let (keeper, view) = arena(Box::new(HeapRegion::new(places * PLACE)), PLACE as u32);
         let slots = places + SYNCS_MAX as usize;
         let (ask, requests) = ring(slots);
         let (answers, given) = ring(slots);
-        let write_path = WritePath::new(WriteShare { keeper, view }, ask, Wakers(vec![]));
+        let write_path = WritePath::new(WriteShare { keeper, view }, ask, Wakers(wakers));
         Self { write_path, requests, answers, given }
     }
 
@@ -91,6 +95,34 @@ fn who_waits_first_for_a_place_gets_the_first_that_is_free() {
     assert_eq!(place.memory().len(), PLACE);
     let levels = by_hand.write_path.levels();
     assert_eq!((levels.places, levels.places_used, levels.waiting), (1, 1, 0));
+}
+
+#[test]
+fn a_core_that_a_group_of_flushes_wakes_finds_all_of_it() {
+    let (waker, mut sleeper) = tactus_sys::waker::waker().unwrap();
+    let ByHand { write_path, mut requests, mut answers, mut given } =
+        ByHand::waking(1, vec![waker]);
+    let files = [(); 3].map(|()| file());
+    let (woken, seen) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            for _ in 0..100 {
+                sleeper.wait_until(None);
+                let found = std::iter::from_fn(|| requests.pop());
+                woken.send(found.map(token_of).collect::<Vec<_>>()).unwrap();
+            }
+        });
+        for _ in 0..100 {
+            let mut group = write_path.sync_all(&files);
+            let tokens = seen.recv().unwrap();
+            assert_eq!(tokens.len(), 3, "one group");
+            for token in tokens {
+                assert!(answers.push(WriteAnswer::Synced { token, result: Ok(()) }).is_ok());
+            }
+            write_path.handle_answers(&mut given);
+            assert!(group.iter_mut().all(is_ready));
+        }
+    });
 }
 
 #[test]
