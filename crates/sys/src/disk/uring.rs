@@ -28,6 +28,9 @@
 //! `leave`: the port continues with the next ring on the next thread at once, while the old thread
 //! tends the old ring ([`Tender`]) until all that was under way has come. A kick from a thread that
 //! is not the issuer stops the program.
+//!
+//! **Wake-ups.** Transfers are looked for at intervals. A flush is rare and somebody waits for it:
+//! its end wakes the issuer, if that is the thread of a [`Sleeper`](crate::waker::Sleeper).
 
 use std::cell::Cell;
 use std::io;
