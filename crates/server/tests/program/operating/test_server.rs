@@ -12,6 +12,10 @@ use tactus_testkit::server::keep_state;
 
 use crate::TACTUS;
 
+/// A server with the default memory touches a gigabyte of it or more first, which a virtual machine
+/// may get from its host page by page.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 pub(crate) struct Server {
     child: Process,
     pub(crate) dir: tempfile::TempDir,
@@ -96,7 +100,7 @@ impl Server {
                 return found;
             }
             let (out, err) = (self.out(), self.err());
-            assert!(begun.elapsed() < Duration::from_secs(20), "not seen in\n{out}\n{err}");
+            assert!(begun.elapsed() < PATIENCE, "not seen in\n{out}\n{err}");
             std::thread::sleep(Duration::from_millis(20));
         }
     }
