@@ -157,8 +157,8 @@ pub trait DiskPort {
     /// The next flush that has ended, in any order.
     fn poll_synced(&mut self, now: MonoTime) -> Option<SyncResult>;
 
-    /// How long after the beginning of a flush to look for its end first: a time that nearly all
-    /// flushes take, or a longer one where the end of a flush wakes the thread.
+    /// The time from the beginning of a flush to the first poll for its end. Nearly all flushes
+    /// take longer. A port whose flushes wake the thread at their end needs no early poll.
     fn first_look(&self) -> Nanos {
         MILLISECOND
     }

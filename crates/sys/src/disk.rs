@@ -16,7 +16,7 @@ pub mod uring;
 use std::io;
 
 use tactus_core::ports::{Completion, Direction, DiskPort, Sync, SyncResult, Transfer};
-use tactus_core::units::{MonoTime, Nanos, SECOND};
+use tactus_core::units::{MILLISECOND, MonoTime, Nanos};
 use tactus_ring::arena::View;
 
 use crate::disk::pages::DiskPages;
@@ -304,7 +304,7 @@ impl DiskPort for DiskDevice {
 
     fn first_look(&self) -> Nanos {
         match &self.writes {
-            Some(DiskWrites::Ring(ring)) if ring.wakes() => SECOND,
+            Some(DiskWrites::Ring(ring)) if ring.wakes() => MILLISECOND,
             // Flash with a cache that outlives a power failure.
             _ => Nanos::from_micros(100),
         }

@@ -44,12 +44,12 @@ struct Shared {
 }
 
 thread_local! {
-    /// What wakes this thread, if it is a sleeper's.
+    /// The waker's side of the sleeper that this thread belongs to.
     static OWN: RefCell<Option<Arc<Shared>>> = const { RefCell::new(None) };
 }
 
-/// Calls `to` with the event that wakes the calling thread, if it has one: for the kernel, which
-/// writes it when it has done what the thread has asked for.
+/// Calls `to` with the event that wakes the calling thread, if the thread belongs to a sleeper. The
+/// kernel can write this event at the end of a request.
 pub(crate) fn with_own_event<R>(to: impl FnOnce(BorrowedFd<'_>) -> R) -> Option<R> {
     OWN.with_borrow(|own| own.as_ref().map(|shared| to(shared.event.as_fd())))
 }
@@ -84,8 +84,7 @@ impl ports::Waker for Waker {
 }
 
 impl Sleeper {
-    /// Belongs to the calling thread from now on. What the thread begins with the kernel may wake
-    /// it when it ends.
+    /// Makes this the sleeper of the calling thread: the ends of the thread's flushes wake it.
     pub fn take_thread(&self) {
         OWN.set(Some(Arc::clone(&self.shared)));
     }

@@ -58,8 +58,8 @@ const READ_BYTES: usize = MIB as usize;
 /// The pause of a title of the last run: 60 MiB a second, which leaves the disk to the streams.
 const PACE: Duration = Duration::from_millis(16);
 
-/// A title that was just written has been answered by then: the answer would wait for a processor
-/// that reads it.
+/// The delay of a title that was just written: its answer goes out first. Otherwise the answer
+/// would wait for the processor that makes the checksums.
 const AFTER_ANSWER: Duration = Duration::from_millis(5);
 
 /// Creates the mark for the checksums `id`. It is durable when the returned directory was flushed.

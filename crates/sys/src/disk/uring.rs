@@ -29,8 +29,9 @@
 //! tends the old ring ([`Tender`]) until all that was under way has come. A kick from a thread that
 //! is not the issuer stops the program.
 //!
-//! **Wake-ups.** Transfers are looked for at intervals. A flush is rare and somebody waits for it:
-//! its end wakes the issuer, if that is the thread of a [`Sleeper`](crate::waker::Sleeper).
+//! **Wake-ups.** The core polls for the ends of transfers. The end of a flush wakes the issuer, if
+//! the issuer is the thread of a [`Sleeper`](crate::waker::Sleeper): an upload waits for each
+//! flush.
 
 use std::cell::Cell;
 use std::io;
@@ -259,8 +260,9 @@ impl DiskRing {
     /// Makes the calling thread the issuer, once.
     fn enable(&mut self) {
         if self.ring.disabled {
-            // For what ends in a thread of the kernel, as a flush does: a wake-up for each
-            // transfer would cost too much. It is set before restrictions hold.
+            // Flushes end in threads of the kernel, and only such ends write the event: a wake-up
+            // for each transfer would cost too much. An enabled ring may be restricted, and then
+            // the kernel refuses the registration.
             let ring = self.ring.uring.submitter();
             let woken = |event: BorrowedFd<'_>| ring.register_eventfd_async(event.as_raw_fd());
             self.ring.wakes =

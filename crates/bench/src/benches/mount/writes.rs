@@ -55,10 +55,13 @@ pub(super) fn measure(plain: &Path, mounted: &Path, rounds: usize) -> Result<Wri
         }
         Ok(times)
     };
-    let all = |kind, file| (1..=rounds).map(|number| round(kind, number, file)).collect();
-    let pieces: Result<_> = all("short", (SHORT, PIECE, PIECE));
-    let whole: Result<_> = all("long", (WHOLE, MIB, WHOLE));
-    Ok(WriteTimes { pieces: pieces?, whole: whole? })
+    let all = |kind, file| -> Result<Vec<Pair>> {
+        (1..=rounds).map(|number| round(kind, number, file)).collect()
+    };
+    Ok(WriteTimes {
+        pieces: all("short", (SHORT, PIECE, PIECE))?,
+        whole: all("long", (WHOLE, MIB, WHOLE))?,
+    })
 }
 
 /// Free bytes of the file system of `place`.

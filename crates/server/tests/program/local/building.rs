@@ -247,6 +247,7 @@ fn another_program_goes_on_with_what_was_synced_and_the_first_one_ends() {
             Ok(third) => break third,
             Err(error) => assert!(error.errno() == 12 && Instant::now() < until, "{error}"),
         }
+        std::thread::sleep(Duration::from_millis(10));
     };
     assert!(*third == bytes[..2_500_001]);
     third.publish(2_500_001).expect("a title");

@@ -30,7 +30,7 @@ pub(super) struct Ring {
     pub(super) uring: IoUring,
     /// No thread has kicked it yet.
     pub(super) disabled: bool,
-    /// What ends in a thread of the kernel wakes the thread that has kicked it.
+    /// The end of a flush wakes the thread that has enabled the ring.
     pub(super) wakes: bool,
     /// Bytes in a registered buffer; `None` when registration was refused.
     pub(super) chunk: Option<usize>,
