@@ -48,7 +48,9 @@ impl Version {
         assert!(from <= to && to <= self.length, "no bytes are there but the version's own");
         let first = from / BLOCK as u64;
         let blocks = first..to.div_ceil(BLOCK as u64);
-        let whole: Vec<u8> = blocks.flat_map(|place| self.block(place)).collect();
+        // Block by block: taken byte by byte, they cost the gate a twelfth of all cuts.
+        let mut whole = Vec::new();
+        blocks.for_each(|place| whole.extend_from_slice(&self.block(place)));
         let start = first * BLOCK as u64;
         whole[(from - start) as usize..(to - start) as usize].to_vec()
     }
