@@ -335,8 +335,8 @@ fn rate_class(raw: raw::RateClass, default: RateClass) -> Checked<RateClass> {
         Some(written) => {
             let span = written.span();
             let Value(wanted) = written.into_inner();
-            Tick::ALL.into_iter().find(|tick| tick.span() == wanted).ok_or_else(|| {
-                let known = Tick::ALL.map(|tick| exact(tick.span()));
+            Tick::EVEN.into_iter().find(|tick| tick.span() == wanted).ok_or_else(|| {
+                let known = Tick::EVEN.map(|tick| exact(tick.span()));
                 Mistake::at(
                     span,
                     format!("{wanted} is not a possible tick; write one of {}", known.join(", ")),

@@ -169,10 +169,9 @@ impl OutputCost {
 
     /// The cost of a connection to a program on this host, which does not use the link.
     pub fn reader(cost: SendCost, rate: BitRate, tick: Tick) -> Self {
-        let sends = SECOND.0.div_ceil(tick.span().0);
         let packets = packets(rate.bytes_in(tick.span()));
         let send = cost.per_send + cost.per_packet.times(packets);
-        Self { cpu: per_mib(cost.per_mib, rate) + send.times(sends), ..Self::NONE }
+        Self { cpu: per_mib(cost.per_mib, rate) + send.times(tick.per_second()), ..Self::NONE }
     }
 
     /// The cost of reads at moments that are copied for a program on this host.

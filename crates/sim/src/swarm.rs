@@ -573,7 +573,7 @@ fn draw_clients(
             fair.clamp(64_000, 1_000_000_000)
         };
         let rate = BitRate(rate);
-        let wanted = dice.pick(&Tick::ALL);
+        let wanted = dice.pick(&Tick::EVEN);
         let media = Nanos::from_millis(dice.between(0, 2000));
         ClientSpec {
             kind,

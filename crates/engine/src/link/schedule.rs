@@ -1,22 +1,14 @@
 //! The schedule: which streams the link visits in which slot.
 //!
-//! Promise: each stream is visited once per tick, always at the same phase, and no slot is much
-//! fuller than the others. Few streams share few slots, so an almost idle link rarely wakes.
+//! Promise: each stream is visited in the slots of its tick and phase, and no slot is much fuller
+//! than the others. Few streams share few slots, so an almost idle link rarely wakes.
 
 use tactus_core::stagger::{SLOTS_PER_SECOND, Slot, Tick};
 
 const NONE: u32 = u32::MAX;
 
-/// The period of all ticks, in slots: half a second is a multiple of each.
-const TURN: usize = SLOTS_PER_SECOND as usize / 2;
-
-const _: () = {
-    let mut index = 0;
-    while index < Tick::ALL.len() {
-        assert!(TURN.is_multiple_of(Tick::ALL[index].slots() as usize));
-        index += 1;
-    }
-};
+/// The period of all ticks, in slots.
+const TURN: usize = SLOTS_PER_SECOND as usize;
 
 /// A slot takes streams until it sends this much; then the next slot opens. Thirty television
 /// streams: under 1 ms of sending in a slot of 1.25 ms. Fuller slots wake fewer threads, here and
@@ -48,6 +40,7 @@ impl Schedule {
     pub(super) fn new(streams: usize) -> Self {
         let empty = Node { before: NONE, after: NONE, tick: Tick::Ms10, phase: 0, bytes: 0 };
         Self {
+            // With the slots of a longer interval that no phase has.
             heads: Tick::ALL.map(|tick| vec![NONE; tick.slots() as usize]),
             nodes: vec![empty; streams],
             load: vec![0; TURN],
@@ -59,10 +52,13 @@ impl Schedule {
     /// Enters a stream that sends `bytes` each `tick`. Returns the slot after `now` in which it is
     /// first visited.
     pub(super) fn enter(&mut self, stream: u32, tick: Tick, bytes: u64, now: Slot) -> Slot {
-        let slots = tick.slots();
         // From the next slot on, so that of equal phases the soonest wins.
-        let phases = (1..=slots).map(|ahead| (now.0 + ahead) % slots);
-        let phase = phases.min_by_key(|&phase| self.cost(tick, phase, bytes)).expect("never empty");
+        let slots = (1..=tick.slots()).map(|ahead| Slot(now.0 + ahead));
+        let first = slots
+            .filter(|slot| slot.phase(tick) < tick.phases())
+            .min_by_key(|slot| self.cost(tick, slot.phase(tick), bytes))
+            .expect("never empty");
+        let phase = first.phase(tick);
         self.add(tick, phase, bytes, true);
         self.streams += 1;
         let head = &mut self.heads[tick as usize][phase as usize];
@@ -72,8 +68,7 @@ impl Schedule {
         }
         self.nodes[stream as usize] =
             Node { before: NONE, after, tick, phase: phase as u32, bytes };
-        let ahead = (phase + slots - (now.0 + 1) % slots) % slots;
-        Slot(now.0 + 1 + ahead)
+        first
     }
 
     /// Removes a stream.
@@ -119,7 +114,7 @@ impl Schedule {
     /// The cost of `bytes` more in the slots of a phase: slots in use that have room come first,
     /// then empty ones, then the least full.
     fn cost(&self, tick: Tick, phase: u64, bytes: u64) -> (u8, u64) {
-        let slots = (phase as usize..TURN).step_by(tick.slots() as usize);
+        let slots = tick.visits(phase).map(|slot| slot as usize);
         let fullest = slots.clone().map(|slot| self.load[slot]).max().unwrap_or(0);
         let in_use = slots.clone().any(|slot| self.visits[slot] > 0);
         match (in_use, fullest + bytes <= COMFORTABLE) {
@@ -130,7 +125,7 @@ impl Schedule {
     }
 
     fn add(&mut self, tick: Tick, phase: u64, bytes: u64, enters: bool) {
-        for slot in (phase as usize..TURN).step_by(tick.slots() as usize) {
+        for slot in tick.visits(phase).map(|slot| slot as usize) {
             if enters {
                 self.load[slot] += bytes;
                 self.visits[slot] += 1;
@@ -154,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn each_stream_is_visited_once_per_tick_at_its_own_phase() {
+    fn each_stream_is_visited_in_the_slots_of_its_tick_and_phase() {
         let mut schedule = Schedule::new(400);
         let mut firsts = vec![];
         for stream in 0..400u32 {
@@ -164,7 +159,7 @@ mod tests {
         for slot in (1001..1801).map(Slot) {
             let now = visited(&schedule, slot);
             for (stream, &(tick, first)) in firsts.iter().enumerate() {
-                let due = slot.0 >= first.0 && (slot.0 - first.0) % tick.slots() == 0;
+                let due = slot.0 >= first.0 && slot.phase(tick) == first.phase(tick);
                 let early = slot.0 < first.0;
                 assert_eq!(now.contains(&(stream as u32)) && !early, due, "{stream} {slot:?}");
             }
@@ -177,8 +172,8 @@ mod tests {
         for stream in 0..8 {
             schedule.enter(stream, Tick::Ms62, 68_750, Slot(5));
         }
-        // One phase of 62.5 ms in half a second.
-        assert_eq!(schedule.visits.iter().filter(|&&visits| visits > 0).count(), 8);
+        // One phase of 62.5 ms in a second.
+        assert_eq!(schedule.visits.iter().filter(|&&visits| visits > 0).count(), 16);
         for stream in 8..4000 {
             schedule.enter(stream, Tick::Ms62, 31_250, Slot(5));
         }
