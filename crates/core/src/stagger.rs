@@ -96,8 +96,8 @@ impl Tick {
         Nanos(self.slots() * SLOT.0)
     }
 
-    /// The shortest tick that is not shorter than `span`, or the longest, of those that may be asked
-    /// for.
+    /// Of the ticks that may be asked for the shortest that is not shorter than `span`, or the
+    /// longest.
     pub fn not_under(span: Nanos) -> Self {
         Self::EVEN.into_iter().find(|tick| tick.span() >= span).unwrap_or(Self::Ms250)
     }
