@@ -164,7 +164,7 @@ impl<P: LinkPort> LinkServer<P> {
             return;
         };
         let first = self.enter(now, stream, rate, tick);
-        // One tick's bytes are allowed at the first visit, so that all visits send the same.
+        // One tick's bytes are allowed at the first visit, as at those after it.
         let law = ByteClock::new(first.begin().before(tick.span()), rate);
         let clock = law.with_burst(burst);
         self.deliveries[stream.index as usize] = Delivery {

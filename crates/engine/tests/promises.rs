@@ -88,6 +88,31 @@ fn a_title_arrives_whole_in_order_and_by_its_clock() {
 }
 
 #[test]
+fn a_tick_that_is_no_whole_number_of_slots_sends_the_same_in_every_second() {
+    for memory in BOTH {
+        for tick in [Tick::Ms55, Tick::Ms111] {
+            let mut fixture = Fixture::new(memory);
+            let pace = Some(Rate { rate: BitRate(RATE), burst: Bytes(0), tick });
+            let stream = fixture.start_with(3, pace);
+            fixture.pass(SECOND.times(11));
+            assert_eq!(fixture.received(stream), content(3, 0, TITLE.0));
+            assert_eq!(fixture.control.counters.links[0].underruns.value(), 0);
+            let sends = fixture.sends(stream);
+            let visits: Vec<_> = sends
+                .chunk_by(|(one, _), (other, _)| one == other)
+                .map(|visit| (visit[0].0, visit.iter().map(|(_, bytes)| bytes).sum::<u64>()))
+                .collect();
+            let each = tick.per_second() as usize;
+            // The last visit sends what is left.
+            for second in visits[..visits.len() - 1].windows(each + 1) {
+                assert_eq!(second[each].0.since(second[0].0), SECOND);
+                assert_eq!(second[..each].iter().map(|(_, bytes)| bytes).sum::<u64>(), RATE / 8);
+            }
+        }
+    }
+}
+
+#[test]
 fn a_paced_stream_begins_with_its_whole_burst() {
     // Two cycles and a tick of 262,144 bytes a second are a block, and two more are partly needed:
     // what the ledger grants for a burst of three is the fixture's window of six.

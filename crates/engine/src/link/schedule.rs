@@ -40,7 +40,7 @@ impl Schedule {
     pub(super) fn new(streams: usize) -> Self {
         let empty = Node { before: NONE, after: NONE, tick: Tick::Ms10, phase: 0, bytes: 0 };
         Self {
-            // With the slots of a longer interval that no phase has.
+            // The last slot of a longer interval belongs to no phase: its list stays empty.
             heads: Tick::ALL.map(|tick| vec![NONE; tick.slots() as usize]),
             nodes: vec![empty; streams],
             load: vec![0; TURN],
