@@ -8,18 +8,21 @@ use std::process::Stdio;
 
 use anyhow::Result;
 
-use crate::step::Turn;
+use crate::step::{Step, Turn};
 use crate::workspace::{Workspace, run};
 
-/// Runs the step called `name` by itself.
-pub(crate) fn run_apart(workspace: &Workspace, name: &str, turn: Turn) -> Result<()> {
-    let priority: &[&str] = match turn {
+/// Runs `step` by itself.
+pub(crate) fn run_apart(workspace: &Workspace, step: &Step) -> Result<()> {
+    let name = step.name;
+    let priority: &[&str] = match step.turn {
         Turn::Background => &["chrt", "--idle", "0", "nice", "--adjustment=19"],
         Turn::Foreground | Turn::Beside => &[],
     };
     // Not by its path: the build step may have replaced this program.
     let own = format!("/proc/{}/exe", std::process::id());
-    let words = [&["timeout", "--kill-after=10s", PATIENCE], priority, &[&own, name]].concat();
+    let words =
+        [&["timeout", "--kill-after=10s", PATIENCE], priority, &[&own, name], step.arguments]
+            .concat();
     fs::create_dir_all(&workspace.target)?;
     let said = workspace.target.join(format!("{name}.log"));
     let out = File::create(&said)?;

@@ -45,8 +45,8 @@ const QUICK: [Step; 6] = [
     step("fmt", "format", format),
     step("tidy", "rules of the house", tidy::check),
     step("clippy", "lints", lint),
-    step("test", "unit tests and short integration tests", test_quickly),
-    background("sim", "worlds of the simulator", simulate),
+    step("test", "unit tests and tests of the engine", test_quickly),
+    Step { arguments: &["--worlds=20"], ..background("sim", "some worlds", simulate) },
 ];
 
 /// Runs the step called `name`.
@@ -117,7 +117,7 @@ fn run_step(workspace: &Workspace, step: &Step) -> Row {
     let started = Instant::now();
     let result = match step.turn {
         Turn::Foreground => (step.act)(workspace),
-        turn => apart::run_apart(workspace, step.name, turn).map(|()| None),
+        Turn::Beside | Turn::Background => apart::run_apart(workspace, step).map(|()| None),
     };
     let row = Row { name: step.name, took: started.elapsed(), result };
     println!("=== {}: {} after {}", row.name, row.verdict(), seconds(row.took));
@@ -128,7 +128,7 @@ fn run_step(workspace: &Workspace, step: &Step) -> Row {
 }
 
 const fn step(name: &'static str, title: &'static str, act: Act) -> Step {
-    Step { name, title, act, turn: Turn::Foreground }
+    Step { name, title, act, arguments: &[], turn: Turn::Foreground }
 }
 
 const fn beside(name: &'static str, title: &'static str, act: Act) -> Step {
@@ -229,19 +229,25 @@ fn interleave(workspace: &Workspace) -> Result<Remark> {
     Ok(None)
 }
 
-/// Worlds that once broke a promise, and fresh ones: as many as two cores simulate in a minute.
+/// Worlds of the whole gate: as many as two cores simulate in a minute.
+const WORLDS: u32 = 150;
+
 fn simulate(workspace: &Workspace) -> Result<Remark> {
+    simulate_worlds(workspace, WORLDS).map(|()| None)
+}
+
+/// Worlds that once broke a promise, and so many others.
+pub(crate) fn simulate_worlds(workspace: &Workspace, worlds: u32) -> Result<()> {
     run(&mut simulator(workspace, "test", &suite::OPTIMISED))?;
     run(simulator(workspace, "run", &[]).args([
         "--",
         // The same worlds for the same commit, so that the gate can be repeated; fresh ones are
         // drawn by `cargo run --release -p tactus-sim`.
         "--from=1",
-        "--seeds=150",
+        &format!("--seeds={worlds}"),
         // Not by the clock: in the background a world may take any time.
         "--seconds=3600",
-    ]))?;
-    Ok(None)
+    ]))
 }
 
 /// Each mistake must be told by the seed that once told it. The searches by which such seeds are

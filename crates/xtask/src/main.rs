@@ -42,7 +42,7 @@ struct Arguments {
 enum Task {
     /// The whole gate: sets up what it needs, then runs every step and prints a table of times
     Ci {
-        /// For each commit, in ten minutes: without the long tests, loom, mutants, crash, doc, deny
+        /// For each commit, in ten minutes: format, lints, unit tests, tests of the engine, worlds
         #[arg(long)]
         quick: bool,
     },
@@ -61,7 +61,11 @@ enum Task {
     /// All interleavings of the rings and the arena
     Loom,
     /// Worlds of the simulator: those that once broke a promise, and fresh ones
-    Sim,
+    Sim {
+        /// How many fresh ones; without it as many as the gate
+        #[arg(long)]
+        worlds: Option<u32>,
+    },
     /// Deliberate mistakes, nine of ten of which the simulator must find
     Mutants,
     /// Power failures at a thousand points of what was written, on each file system
@@ -100,7 +104,8 @@ fn main() -> ExitCode {
         Task::Build => ci::run_one(&workspace, "build"),
         Task::Test => ci::run_one(&workspace, "test"),
         Task::Loom => ci::run_one(&workspace, "loom"),
-        Task::Sim => ci::run_one(&workspace, "sim"),
+        Task::Sim { worlds: None } => ci::run_one(&workspace, "sim"),
+        Task::Sim { worlds: Some(worlds) } => ci::simulate_worlds(&workspace, worlds),
         Task::Mutants => ci::run_one(&workspace, "mutants"),
         Task::Crash { arguments } if arguments.is_empty() => crash::check(&workspace).map(drop),
         Task::Crash { arguments } => crash::run_crash(&workspace, &arguments),

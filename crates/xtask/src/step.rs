@@ -10,8 +10,10 @@ pub(crate) struct Step {
     pub(crate) name: &'static str,
     /// What it is, for its header.
     pub(crate) title: &'static str,
-    /// Does it.
+    /// Does it; not called if it runs apart.
     pub(crate) act: Act,
+    /// Its arguments apart.
+    pub(crate) arguments: &'static [&'static str],
     /// When it runs.
     pub(crate) turn: Turn,
 }

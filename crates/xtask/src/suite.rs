@@ -34,6 +34,28 @@ use crate::workspace::{Failures, Workspace, output, run, shown, succeeds};
 /// them.
 pub(crate) const OPTIMISED: [&str; 4] = ["past_seeds", "packets", "balancing", "learning"];
 
+/// Integration tests of the quick gate: of the engine, the programs' library and the kernel's side.
+/// Those that start servers or players take as long as all others together, and so does what reads
+/// hostile input; lints see that they compile.
+const QUICK: [&str; 16] = [
+    "allocations",
+    "client",
+    "disk",
+    "engine",
+    "guide",
+    "large",
+    "lock_limit",
+    "network",
+    "promises",
+    "recording",
+    "size_limit",
+    "small_uploads",
+    "sound",
+    "spinning",
+    "txtime",
+    "writer",
+];
+
 /// Processes that run beside each other however busy the processors are.
 const BESIDE_MIN: usize = 5;
 
@@ -55,13 +77,13 @@ const PATIENCE: &str = "10m";
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Extent {
     Whole,
-    /// Without the tests that take longest.
+    /// Unit tests, and the integration tests of [`QUICK`] without the longest.
     Quick,
 }
 
 /// Builds and runs the suite.
 pub(crate) fn run_suite(workspace: &Workspace, extent: Extent) -> Result<Remark> {
-    let binaries = build(workspace)?;
+    let binaries = build(workspace, extent)?;
     let targets = binaries.iter().map(Binary::target).collect::<Result<Vec<_>>>()?;
     let plan = Plan::new(&targets, extent == Extent::Quick)?;
     let place = workspace.target.join("tests");
@@ -106,11 +128,15 @@ pub(crate) fn run_suite(workspace: &Workspace, extent: Extent) -> Result<Remark>
     let listed: usize = targets.iter().map(|target| target.tests.len()).sum();
     ensure!(ran + plan.left_out == listed, "{ran} tests ran of {listed}");
     let of = if plan.left_out == 0 { String::new() } else { format!(" of {listed}") };
+    let without = match extent {
+        Extent::Whole => "",
+        Extent::Quick => ", without those of servers and players",
+    };
     let only = match crowded.len() {
         0 => String::new(),
         some => format!("; {some} passed only alone: {}", crowded.join(", ")),
     };
-    Ok(Some(format!("{ran}{of} tests{only}")))
+    Ok(Some(format!("{ran}{of} tests{without}{only}")))
 }
 
 /// Beside the others: it mostly compiles, while they mostly wait.
@@ -288,7 +314,7 @@ struct Row {
     failure: Option<String>,
 }
 
-fn build(workspace: &Workspace) -> Result<Vec<Binary>> {
+fn build(workspace: &Workspace, extent: Extent) -> Result<Vec<Binary>> {
     let mut command = workspace.cargo(&[
         "test",
         "--workspace",
@@ -296,6 +322,9 @@ fn build(workspace: &Workspace) -> Result<Vec<Binary>> {
         "--no-run",
         "--message-format=json-render-diagnostics",
     ]);
+    if extent == Extent::Quick {
+        command.args(["--lib", "--bins"]).args(QUICK.map(|name| format!("--test={name}")));
+    }
     println!("$ {}", shown(&command));
     let done = command.stderr(Stdio::inherit()).output().context("cannot start cargo")?;
     ensure!(done.status.success(), "failed ({}): {}", done.status, shown(&command));
