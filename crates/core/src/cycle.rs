@@ -147,6 +147,11 @@ pub struct Cycle {
     /// Jobs whose transfers are at the device.
     open: Vec<Open>,
     in_flight: u32,
+    /// Those of them that need no device.
+    in_memory: u32,
+    /// When the first byte of these is due, and that of the real-time job begun last.
+    memory_due: MonoTime,
+    begun_due: MonoTime,
     /// By the model, the device is busy with the kernel's read-ahead until this time.
     reads_ahead: MonoTime,
     /// A round of requests has ended since the last sweep began.
@@ -196,6 +201,9 @@ impl Cycle {
             yielded: None,
             open: Vec::with_capacity(jobs),
             in_flight: 0,
+            in_memory: 0,
+            memory_due: MonoTime(0),
+            begun_due: MonoTime(0),
             reads_ahead: MonoTime(0),
             committed: false,
             has_part: false,
@@ -287,7 +295,10 @@ impl Cycle {
             self.has_part = false;
             self.committed = true;
         }
-        if self.in_flight() >= self.limits.model.depth {
+        if self.in_memory >= IN_MEMORY_MAX {
+            return None;
+        }
+        if self.at_device() >= self.limits.model.depth {
             let next = self.further_piece(now)?;
             return Some((self.begin_piece(now, next), Turn::BestEffort));
         }
@@ -303,6 +314,7 @@ impl Cycle {
         self.begin_newcomers(now);
         if let Some(job) = self.sweeps.pop() {
             self.best_effort.interrupt();
+            self.begun_due = job.deadline;
             self.open_transfer(job.transfer, true);
             self.note_real_time(now, &job);
             return Some((job.transfer, Turn::RealTime));
@@ -318,6 +330,28 @@ impl Cycle {
         Some((self.begin_piece(now, next), Turn::BestEffort))
     }
 
+    /// Notes that the real-time transfer begun last is in memory: it takes no place at the device.
+    pub fn begin_in_memory(&mut self, now: MonoTime) {
+        // The first byte of a new stream is wanted as soon as possible.
+        let due = if self.begun_due > now + FAR { now } else { self.begun_due };
+        self.memory_due = if self.in_memory == 0 { due } else { self.memory_due.min(due) };
+        self.in_memory += 1;
+    }
+
+    /// Notes the end of such a transfer.
+    pub fn end_in_memory(&mut self) {
+        self.in_memory -= 1;
+    }
+
+    /// How long the ends of transfers may remain unnoticed: not at all if something needs the
+    /// device; otherwise half of the time until the first byte is due.
+    pub fn patience(&self, now: MonoTime) -> Nanos {
+        if self.at_device() > 0 || self.flushes.is_under_way() || self.has_work() {
+            return Nanos(0);
+        }
+        Nanos(self.memory_due.since(now).0 / 2)
+    }
+
     /// Notes that the device reads `len` bytes more than it was asked for, because the kernel reads
     /// ahead in a file.
     pub fn note_read_ahead(&mut self, now: MonoTime, len: u32) {
@@ -329,7 +363,7 @@ impl Cycle {
     /// a millisecond, in which two pieces of a run may end.
     fn further_piece(&self, now: MonoTime) -> Option<NextPiece> {
         let is_busy = self.sweeps.is_running() || self.sweeps.is_waiting();
-        let is_full = self.in_flight() >= self.limits.in_flight_max();
+        let is_full = self.at_device() >= self.limits.in_flight_max();
         if is_busy || is_full || self.best_effort.in_flight() < self.in_flight {
             return None;
         }
@@ -415,9 +449,14 @@ impl Cycle {
         self.upload_time
     }
 
-    /// Transfers at the device, including those of a probe.
+    /// Transfers that have begun and not ended, including those of a probe.
     pub fn in_flight(&self) -> u32 {
         self.in_flight + self.learning.as_ref().map_or(0, LearningState::in_flight)
+    }
+
+    /// Those that need the device.
+    pub(super) fn at_device(&self) -> u32 {
+        self.in_flight() - self.in_memory
     }
 
     /// Whether flushes are at the device.
@@ -519,7 +558,7 @@ impl Cycle {
         }
         let left = mutant!(RoundIgnored, self.limits.length, self.end_of_cycle(now).since(now));
         let DiskModel { visit, read_mib, .. } = self.limits.model;
-        let flying = (visit + read_mib).times(u64::from(self.in_flight));
+        let flying = (visit + read_mib).times(u64::from(self.in_flight - self.in_memory));
         let kept = self.flushes.left(now) + self.reserve(now) + flying + Nanos(left.0 / MARGIN);
         self.sweeps.interrupt(now, left.saturating_sub(kept));
     }
@@ -662,6 +701,10 @@ impl Open {
         (self.direction, self.block) == (transfer.direction, transfer.block)
     }
 }
+
+/// Limit of transfers in flight that need no device: as many blocks as a thousand television
+/// streams want in a millisecond.
+pub const IN_MEMORY_MAX: u32 = 64;
 
 /// The head of a cycle, in which the real-time jobs of the new cycle arrive: a message passes two
 /// servers, which poll every millisecond. Best-effort work that began in the head would delay the

@@ -144,6 +144,12 @@ pub trait DiskPort {
         0
     }
 
+    /// Whether the transfer that was submitted last needs the device. One that does not takes no
+    /// place in the device's queue, and ends within microseconds.
+    fn needs_device(&self) -> bool {
+        true
+    }
+
     /// The next transfer that has ended, in any order.
     fn poll_completion(&mut self, now: MonoTime) -> Option<Completion>;
 

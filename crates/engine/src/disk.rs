@@ -10,7 +10,7 @@ mod write_path;
 
 use std::sync::Arc;
 
-use tactus_core::cycle::{BlockReadEnd, Cycle, CycleLimits, JobEnd, Turn};
+use tactus_core::cycle::{BlockReadEnd, Cycle, CycleLimits, IN_MEMORY_MAX, JobEnd, Turn};
 use tactus_core::estimator::Estimate;
 use tactus_core::ports::{Completion, Direction, DiskPort, Transfer};
 use tactus_core::units::{MonoTime, Nanos};
@@ -39,8 +39,8 @@ pub struct DiskServer<P> {
     /// `None` if the disk is not probed.
     prober: Option<Prober>,
     cycle_now: u64,
-    /// When it was last polled, if transfers were at the device then.
-    left: Option<MonoTime>,
+    /// If transfers were under way at the last poll: its time, and that to the next one.
+    left: Option<(MonoTime, Nanos)>,
     /// When the flushes at the device were begun.
     flushing_since: Option<MonoTime>,
 }
@@ -52,11 +52,13 @@ pub(crate) struct DiskRings {
     pub(crate) write_path: Option<WritePath>,
 }
 
-/// A transfer at the device, and the time of its hand-over.
+/// A transfer under way, and the time of its hand-over.
 struct InFlightTransfer {
     transfer: Transfer,
     since: MonoTime,
     turn: Turn,
+    /// It needs no device.
+    in_memory: bool,
 }
 
 impl<P: DiskPort> DiskServer<P> {
@@ -67,7 +69,7 @@ impl<P: DiskPort> DiskServer<P> {
         probe: Option<ProbeSetup>,
         counters: Arc<DiskCounters>,
     ) -> Self {
-        let flying = Vec::with_capacity(limits.in_flight_max() as usize);
+        let flying = Vec::with_capacity((limits.in_flight_max() + IN_MEMORY_MAX) as usize);
         let (length, cycle) = (limits.length, Cycle::new(limits));
         let DiskRings { requests, filled, write_path } = rings;
         let (cycle_now, left, flushing_since) = (0, None, None);
@@ -123,6 +125,9 @@ impl<P: DiskPort> DiskServer<P> {
             let at = at.expect("the device completes each transfer once");
             let flying = self.flying.swap_remove(at);
             self.count(now, &flying, completion);
+            if flying.in_memory {
+                self.cycle.end_in_memory();
+            }
             let ended = self.cycle.handle_completion(now, completion);
             self.answer(ended);
         }
@@ -155,7 +160,10 @@ impl<P: DiskPort> DiskServer<P> {
             }
             return;
         }
-        counters.service.record(now.since(flying.since).0);
+        // What needs no device says nothing about it.
+        if !flying.in_memory {
+            counters.service.record(now.since(flying.since).0);
+        }
         counters.transfers.add(1);
         match completion.result {
             Ok(bytes) if turn == Turn::RealTime => counters.real_time_bytes.add(u64::from(bytes)),
@@ -180,7 +188,11 @@ impl<P: DiskPort> DiskServer<P> {
         while let Some((transfer, turn)) = self.cycle.poll_transfer(now) {
             let taken = self.port.submit(now, transfer);
             assert!(taken.is_ok(), "the device's queue is at least as deep as the model's depth");
-            self.flying.push(InFlightTransfer { transfer, since: now, turn });
+            let in_memory = turn == Turn::RealTime && !self.port.needs_device();
+            if in_memory {
+                self.cycle.begin_in_memory(now);
+            }
+            self.flying.push(InFlightTransfer { transfer, since: now, turn, in_memory });
             // Best-effort pieces take turns with flushes, few at a time.
             if turn == Turn::RealTime
                 && let len @ 1.. = self.port.read_ahead()
@@ -213,6 +225,16 @@ impl<P: DiskPort> DiskServer<P> {
         self.write_path.as_mut().expect("only a write path writes")
     }
 
+    /// Time until the next look for the ends of what is under way. What is in memory ends at once,
+    /// and is soon enough found when the core next wakes for its streams: wake-ups for these looks
+    /// alone were more than those for sends.
+    fn next_look(&self, now: MonoTime) -> Nanos {
+        match self.flushing_since {
+            Some(since) => flush_look(now.since(since), self.port.first_look()),
+            None => self.cycle.patience(now).clamp(POLL_INTERVAL, POLL_INTERVAL_MAX),
+        }
+    }
+
     /// Counts a missed cycle, one that ends with real-time work in the queue, and one through which
     /// an upload has waited.
     fn watch_cycle(&mut self, now: MonoTime) {
@@ -233,7 +255,9 @@ impl<P: DiskPort> DiskServer<P> {
 
 impl<P: DiskPort + Send> Server for DiskServer<P> {
     fn poll(&mut self, now: MonoTime) -> bool {
-        let away = self.left.take().map_or(Nanos(0), |left| now.since(left));
+        let (left, planned) = self.left.take().unwrap_or((now, Nanos(0)));
+        let elapsed = now.since(left);
+        let away = elapsed.saturating_sub(planned.saturating_sub(POLL_INTERVAL));
         if away > AWAY {
             self.counters.unattended.add(away.0);
         }
@@ -249,8 +273,8 @@ impl<P: DiskPort + Send> Server for DiskServer<P> {
             if let Some(prober) = &mut self.prober {
                 any |= prober.take_completions(now, &mut self.cycle, &self.counters);
             }
-            if away > IN_TIME {
-                self.cycle.note_late_poll(now, Nanos(away.0 - IN_TIME.0));
+            if elapsed > IN_TIME {
+                self.cycle.note_late_poll(now, Nanos(elapsed.0 - IN_TIME.0));
             }
         }
         if self.cycle.is_flushing() {
@@ -268,16 +292,13 @@ impl<P: DiskPort + Send> Server for DiskServer<P> {
         }
         let in_flight = self.cycle.in_flight() as u64 + u64::from(self.cycle.is_flushing());
         self.counters.in_flight.set(in_flight);
-        self.left = (in_flight > 0).then_some(now);
+        self.left = (in_flight > 0).then(|| (now, self.next_look(now)));
         any
     }
 
     fn poll_timeout(&self, now: MonoTime) -> Option<MonoTime> {
-        if let Some(since) = self.flushing_since {
-            return Some(now + flush_look(now.since(since), self.port.first_look()));
-        }
-        if self.cycle.in_flight() > 0 {
-            return Some(now + POLL_INTERVAL);
+        if self.flushing_since.is_some() || self.cycle.in_flight() > 0 {
+            return Some(now + self.next_look(now));
         }
         self.cycle.poll_timeout(now)
     }
@@ -317,6 +338,10 @@ const AWAY: Nanos = Nanos::from_millis(5);
 /// Interval of polling for completions while there are transfers: a wake-up for each one would cost
 /// 4 us a block. The queue has to be deep enough to last so long (`DiskModel::polled_every`).
 pub const POLL_INTERVAL: Nanos = Nanos::from_millis(1);
+
+/// The same for what is in memory and due much later: as long as two hundred television streams
+/// leave between two wake-ups.
+const POLL_INTERVAL_MAX: Nanos = Nanos::from_millis(10);
 
 /// A poll in this time after the last one is in time.
 const IN_TIME: Nanos = Nanos::from_micros(1_250);

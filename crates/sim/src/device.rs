@@ -12,7 +12,7 @@ mod watch;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tactus_core::cycle::GROUP_MAX;
+use tactus_core::cycle::{GROUP_MAX, IN_MEMORY_MAX};
 use tactus_core::ports::{
     self, Completion, Direction, DiskFault, DiskPort, FilePart, Sum, Sync, SyncResult, Transfer,
 };
@@ -50,6 +50,8 @@ pub(crate) struct Device {
     probes: Vec<(MonoTime, Transfer)>,
     depth: usize,
     submitted: u64,
+    /// The last transfer was read ahead by the kernel.
+    in_memory: bool,
     /// Titles with a failed or short transfer.
     damaged: Vec<bool>,
     watch: Watch,
@@ -65,6 +67,7 @@ struct PendingTransfer {
     number: u64,
     transfer: Transfer,
     result: Result<u32, DiskFault>,
+    in_memory: bool,
     /// This byte of it differs from the stored one.
     flip: Option<u32>,
 }
@@ -115,10 +118,11 @@ impl Device {
             titles: parts.titles,
             fidelity: parts.fidelity,
             dice: parts.dice,
-            pending: Vec::with_capacity(depth),
+            pending: Vec::with_capacity(depth + IN_MEMORY_MAX as usize),
             probes: Vec::with_capacity(depth),
             depth,
             submitted: 0,
+            in_memory: false,
             trace: Trace::default(),
             turning: 0,
             now: MonoTime(0),
@@ -126,20 +130,28 @@ impl Device {
     }
 
     fn submit(&mut self, now: MonoTime, transfer: Transfer) {
-        let at_device = self.pending.len() + self.probes.len();
-        require(at_device < self.depth, Invariant::BoundedTurn, || {
-            format!("more than {} transfers at the device at {now:?}", self.depth)
+        self.in_memory = self.is_read_ahead(transfer);
+        let counted = if self.in_memory { self.pending.len() } else { self.at_device() };
+        let most = if self.in_memory { self.depth + IN_MEMORY_MAX as usize } else { self.depth };
+        require(counted < most, Invariant::BoundedTurn, || {
+            format!("more than {most} transfers at {now:?}")
         });
         let (place, there) = match transfer.direction {
             Direction::Read => self.begin_read(now, transfer),
             Direction::Write => self.begin_write(now, transfer),
         };
-        let mut service = self.mechanics.serve(now, place, u64::from(transfer.len), &mut self.dice);
+        let mut service = if self.in_memory {
+            Service { begun: now, done: now + MEMORY }
+        } else {
+            self.mechanics.serve(now, place, u64::from(transfer.len), &mut self.dice)
+        };
         let mut result = Ok(there as u32);
         let mut flip = None;
         // Simultaneous faults of this kind do not multiply: the worst one counts.
         let slow = self.faults.iter().filter(|fault| fault.is_on(now)).map(Fault::factor);
-        service = self.mechanics.stretch(service, slow.max().unwrap_or(1));
+        if !self.in_memory {
+            service = self.mechanics.stretch(service, slow.max().unwrap_or(1));
+        }
         for fault in self.faults.iter().filter(|fault| fault.is_on(now)) {
             match fault.trouble {
                 Trouble::Hang | Trouble::Slow { .. } | Trouble::FlushErrors { .. } => {}
@@ -177,13 +189,25 @@ impl Device {
         if let (Some(_), Blocks::PageCache(pages)) = (flip, &mut self.blocks) {
             pages.damage(transfer);
         }
-        self.pending.push(PendingTransfer { done: service.done, number, transfer, result, flip });
+        let (done, in_memory) = (service.done, self.in_memory);
+        self.pending.push(PendingTransfer { done, number, transfer, result, in_memory, flip });
+    }
+
+    /// Of every second title, the kernel has read all but the first block when it is asked for.
+    fn is_read_ahead(&self, transfer: Transfer) -> bool {
+        let is_cached = matches!(self.blocks, Blocks::PageCache(_));
+        let is_read = transfer.direction == Direction::Read;
+        is_cached && is_read && transfer.file.0 % 2 == 0 && transfer.offset.0 > 0
+    }
+
+    fn at_device(&self) -> usize {
+        let pending = self.pending.iter().filter(|pending| !pending.in_memory);
+        pending.count() + self.probes.len()
     }
 
     /// Begins a read of a probe: a place that belongs to no title.
     fn submit_probe(&mut self, now: MonoTime, transfer: Transfer) {
-        let at_device = self.pending.len() + self.probes.len();
-        require(at_device < self.depth, Invariant::BoundedTurn, || {
+        require(self.at_device() < self.depth, Invariant::BoundedTurn, || {
             format!("more than {} transfers at the device at {now:?}", self.depth)
         });
         let (place, len) = (transfer.offset.0, u64::from(transfer.len));
@@ -458,6 +482,10 @@ impl DiskPort for DiskEnd {
 
     fn kick(&mut self, _now: MonoTime) {}
 
+    fn needs_device(&self) -> bool {
+        !open(&self.device).in_memory
+    }
+
     fn poll_completion(&mut self, now: MonoTime) -> Option<Completion> {
         open(&self.device).poll(now)
     }
@@ -499,6 +527,9 @@ impl DiskPort for ProbeEnd {
         None
     }
 }
+
+/// The time of a read that the kernel has read ahead.
+const MEMORY: Nanos = Nanos::from_micros(5);
 
 /// The end of a transfer.
 #[derive(Clone, Copy)]

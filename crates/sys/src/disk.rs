@@ -286,6 +286,13 @@ impl DiskPort for DiskDevice {
         }
     }
 
+    fn needs_device(&self) -> bool {
+        match &self.reads {
+            Reads::Pages(port) => port.needs_device(),
+            Reads::Ring(_) | Reads::Threads { .. } => true,
+        }
+    }
+
     fn poll_completion(&mut self, now: MonoTime) -> Option<Completion> {
         let read = self.reads().poll_completion(now);
         read.or_else(|| self.writes.as_mut()?.poll_completion(now))

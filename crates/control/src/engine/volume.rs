@@ -10,7 +10,7 @@ use std::io;
 use std::os::fd::AsRawFd;
 
 use tactus_core::cost::WriteLimits;
-use tactus_core::cycle::{GROUP_MAX, Learning, ProbeLimits};
+use tactus_core::cycle::{GROUP_MAX, IN_MEMORY_MAX, Learning, ProbeLimits};
 use tactus_core::ports::{Completion, DiskPort, FileHandle, Sync, SyncResult, Transfer};
 use tactus_core::units::{Bytes, MonoTime};
 use tactus_engine::assembly::{LearningSetup, VolumeSetup, WritePathSetup};
@@ -89,7 +89,7 @@ fn by_reference(
     let options = PagesOptions {
         places,
         block: volume.limits.block.0 as u32,
-        depth: depth_of(volume),
+        depth: depth_of(volume) + IN_MEMORY_MAX,
         threads: FILLERS,
         free_min: free_min(),
         rights,

@@ -69,7 +69,7 @@ impl Cycle {
     /// The next read of a probe for the device, if one may start at `now`.
     pub fn poll_probe(&mut self, now: MonoTime) -> Option<ProbeRead> {
         let depth = self.limits.model.depth;
-        if self.in_flight() >= depth {
+        if self.at_device() >= depth {
             return None;
         }
         if !self.is_probing()
@@ -145,7 +145,7 @@ impl Cycle {
     }
 
     /// Whether any work waits, even if it may not begin now.
-    fn has_work(&self) -> bool {
+    pub(super) fn has_work(&self) -> bool {
         let is_swept = self.sweeps.is_running() || self.sweeps.is_waiting();
         let is_uploaded = self.flushes.is_waiting() || !self.arrived.is_empty();
         is_swept || is_uploaded || !self.best_effort.is_empty()

@@ -203,6 +203,52 @@ fn a_block_is_filled_once_when_its_last_piece_is_in_whatever_the_order() {
 }
 
 #[test]
+fn what_is_in_memory_takes_no_place_at_the_device_and_its_end_waits_for_half_of_its_time() {
+    let due = BEGUN + LENGTH;
+    let begun = |more: &dyn Fn(&mut Cycle)| {
+        let mut cycle = spinning(2);
+        for (place, deadline) in [due + Nanos(5), due, due + Nanos(9)].into_iter().enumerate() {
+            cycle.add_real_time(job(place as u32, place as u64 * MIB, deadline.0));
+        }
+        cycle.commit();
+        for _ in 0..3 {
+            assert!(cycle.poll_transfer(BEGUN).is_some(), "deeper than the queue");
+            cycle.begin_in_memory(BEGUN);
+        }
+        assert_eq!((cycle.in_flight(), cycle.at_device()), (3, 0));
+        more(&mut cycle);
+        while cycle.poll_transfer(BEGUN).is_some() {}
+        cycle.patience(BEGUN)
+    };
+    assert_eq!(begun(&|_| ()), Nanos(LENGTH.0 / 2));
+    let read = job(7, 0, due.0);
+    let at_device = begun(&|cycle| {
+        cycle.add_real_time(read);
+        cycle.commit();
+    });
+    assert_eq!(at_device, Nanos(0));
+    assert_eq!(begun(&|cycle| cycle.add_best_effort(read)), Nanos(0));
+    assert_eq!(begun(&|cycle| cycle.add_real_time(read)), Nanos(0), "it waits for its round");
+}
+
+#[test]
+fn the_first_byte_of_a_new_stream_is_found_at_once_and_no_more_is_begun_than_has_room() {
+    let mut cycle = spinning(2);
+    for place in 0..=IN_MEMORY_MAX {
+        cycle.add_real_time(job(place, u64::from(place) * MIB, (BEGUN + JOIN).0));
+    }
+    cycle.commit();
+    for _ in 0..IN_MEMORY_MAX {
+        assert!(cycle.poll_transfer(BEGUN).is_some());
+        cycle.begin_in_memory(BEGUN);
+    }
+    assert!(cycle.poll_transfer(BEGUN).is_none());
+    assert_eq!(cycle.patience(BEGUN), Nanos(0));
+    cycle.end_in_memory();
+    assert!(cycle.poll_transfer(BEGUN).is_some());
+}
+
+#[test]
 fn one_failed_piece_fails_the_block() {
     let mut cycle = spinning(8);
     cycle.add_best_effort(job(7, 0, 0));

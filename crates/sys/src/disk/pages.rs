@@ -56,6 +56,7 @@ pub struct DiskPages {
     in_flight: u32,
     /// Of the last transfer.
     ahead: u32,
+    needs_device: bool,
 }
 
 /// How the port is opened.
@@ -120,6 +121,7 @@ impl DiskPages {
             depth,
             in_flight: 0,
             ahead: 0,
+            needs_device: true,
         })
     }
 
@@ -143,11 +145,8 @@ impl DiskPort for DiskPages {
         }
         let pipe = Arc::clone(&pin.pipe);
         let compare = pin.started(transfer.sum);
-        let at = if is_in_memory(transfer.file, transfer.offset.0, transfer.len) {
-            0
-        } else {
-            self.workers.idlest(1..)
-        };
+        self.needs_device = !is_in_memory(transfer.file, transfer.offset.0, transfer.len);
+        let at = if self.needs_device { self.workers.idlest(1..) } else { 0 };
         let Transfer { file, offset, len, .. } = transfer;
         // The splice lets the kernel read the next part unless that is there.
         let is_ahead = is_in_memory(file, offset.0 + u64::from(len), len);
@@ -159,6 +158,10 @@ impl DiskPort for DiskPages {
 
     fn read_ahead(&self) -> u32 {
         self.ahead
+    }
+
+    fn needs_device(&self) -> bool {
+        self.needs_device
     }
 
     fn kick(&mut self, _now: MonoTime) {
