@@ -50,7 +50,9 @@ pub(crate) struct Device {
     probes: Vec<(MonoTime, Transfer)>,
     depth: usize,
     submitted: u64,
-    /// The last transfer was read ahead by the kernel.
+    /// The kernel reads ahead of each stream.
+    reads_ahead: bool,
+    /// It had read what the last transfer asked for.
     in_memory: bool,
     /// Titles with a failed or short transfer.
     damaged: Vec<bool>,
@@ -92,6 +94,8 @@ pub(crate) struct DeviceParts {
     pub(crate) limits: DiskLimits,
     pub(crate) faults: Vec<Fault>,
     pub(crate) blocks: Blocks,
+    /// The kernel reads ahead of each stream.
+    pub(crate) reads_ahead: bool,
     /// The written files; `None` on a volume without uploads.
     pub(crate) stable: Option<Stable>,
     pub(crate) titles: Arc<[Title]>,
@@ -122,6 +126,7 @@ impl Device {
             probes: Vec::with_capacity(depth),
             depth,
             submitted: 0,
+            reads_ahead: parts.reads_ahead,
             in_memory: false,
             trace: Trace::default(),
             turning: 0,
@@ -193,11 +198,10 @@ impl Device {
         self.pending.push(PendingTransfer { done, number, transfer, result, in_memory, flip });
     }
 
-    /// Of every second title, the kernel has read all but the first block when it is asked for.
+    /// Of every second title, all but the first block has been read when it is asked for.
     fn is_read_ahead(&self, transfer: Transfer) -> bool {
-        let is_cached = matches!(self.blocks, Blocks::PageCache(_));
         let is_read = transfer.direction == Direction::Read;
-        is_cached && is_read && transfer.file.0 % 2 == 0 && transfer.offset.0 > 0
+        self.reads_ahead && is_read && transfer.file.0 % 2 == 0 && transfer.offset.0 > 0
     }
 
     fn at_device(&self) -> usize {

@@ -310,6 +310,7 @@ impl World {
                 limits,
                 faults: spec.faults.clone(),
                 blocks,
+                reads_ahead: spec.memory.ahead() > 0,
                 stable: share.as_ref().map(|(_, view)| Stable::new(view.clone())),
                 titles: Arc::clone(&titles),
                 fidelity: swarm.fidelity,
