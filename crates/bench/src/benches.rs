@@ -208,10 +208,6 @@ pub struct Options {
     /// What lies between server and receiver: a veth pair of this MTU, or the loopback.
     #[arg(long, value_enum, default_value_t)]
     pub path: NetworkPath,
-    /// The server's core handles acknowledgements, as it does where receivers are other machines.
-    /// Without it the receiver's core does, and sends what a full congestion window held back.
-    #[arg(long)]
-    pub far: bool,
     /// Where reports are written.
     #[arg(long, default_value = "target/bench")]
     pub out: PathBuf,
@@ -313,9 +309,6 @@ impl Fixture {
         let mut wire = Wire::lay(options.path)?;
         if options.apart {
             wire.swallow_groups()?;
-        }
-        if options.far {
-            wire.interrupt_server_on(SERVER_CORE)?;
         }
         let default = is_emulated.then_some(FreeMemory::EMULATED);
         let ballast = match options.free_memory.or(default) {

@@ -245,16 +245,6 @@ impl Wire {
         Side { namespace: self.receiver.clone() }
     }
 
-    /// From now on `core` handles what comes to the server, as the core does that a network card
-    /// interrupts. Without it the core that sent it does, the receiver's, and acknowledgements let
-    /// go what waits for them: a part of the sending is then the receiver's time.
-    pub fn interrupt_server_on(&self, core: usize) -> Result<()> {
-        let mask = format!("{:x}", 1_u64 << core);
-        let write =
-            format!("echo {mask} | tee /sys/class/net/{SERVER_DEVICE}/queues/rx-*/rps_cpus");
-        ip(&["netns", "exec", &self.server, "sh", "-c", &write]).map(drop)
-    }
-
     /// Makes the server's side a wire of `rate`: a token bucket that lets each frame go when its
     /// bytes have had their time, and makes up for what its timer is late, up to a quarter of a
     /// millisecond. Before it a queue of 4 MB.

@@ -169,7 +169,7 @@ pub enum Sendfile {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Memory {
     /// Memory for blocks, of all volumes together; by default a quarter of the free memory, at most
-    /// [`ARENA_MAX_AUTO`], or what the streams of a hard disk need.
+    /// [`ARENA_MAX_AUTO`] or [`REFERENCE_MAX_AUTO`], or what the streams of a hard disk need.
     pub arena: Auto<Bytes>,
     /// Most streams at once.
     pub streams_max: u32,
@@ -337,6 +337,9 @@ pub enum BackEnd {
 
 /// Upper bound of the default memory for blocks, unless hard disks need more.
 pub const ARENA_MAX_AUTO: Bytes = Bytes(1024 * MIB);
+
+/// The same for blocks that stay in the page cache, which are larger where there is so much.
+pub const REFERENCE_MAX_AUTO: Bytes = Bytes(2048 * MIB);
 
 /// The disk model's file inside a volume.
 pub const MODEL_FILE: &str = ".tactus/disk-model.toml";

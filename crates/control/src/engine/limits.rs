@@ -21,7 +21,7 @@ use crate::class::Class;
 use crate::local::OWN_CLIENTS;
 use crate::measure::{self, VolumeModel};
 use crate::placement::{Job, ServerName};
-use crate::settings::{ARENA_MAX_AUTO, EngineSettings, Sendfile, Volume};
+use crate::settings::{ARENA_MAX_AUTO, EngineSettings, REFERENCE_MAX_AUTO, Sendfile, Volume};
 
 /// The properties of one volume.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -133,6 +133,9 @@ const DELIVER: Nanos = Nanos(2_500);
 const FLASH_CYCLE: Nanos = Nanos::from_millis(250);
 /// Default block size on flash.
 pub const FLASH_BLOCK: Bytes = Bytes(256 * KIB);
+/// The same by reference, where memory suffices for as many blocks. A stream takes a twentieth less
+/// CPU time than with 256 KiB, in each of 14 rounds; with 1 MiB it took more than with 256.
+const REFERENCE_BLOCK: Bytes = Bytes(512 * KIB);
 /// A visit of a hard disk costs 10 ms, so visits are few and long. How long depends on the cycle:
 /// the blocks of a stream in it are adjacent. They have the largest size of a request.
 const ARM_BLOCK: Bytes = Bytes(MIB);
@@ -180,15 +183,7 @@ pub fn block_memory(settings: &EngineSettings, available: Bytes) -> io::Result<B
 /// Determines the properties of each volume of `settings` on a machine with `available` bytes of
 /// memory.
 pub(super) fn volumes(settings: &EngineSettings, available: Bytes) -> io::Result<Vec<VolumeFacts>> {
-    let count = settings.volumes.len().max(1) as u64;
-    let memory = match settings.memory.arena {
-        Auto::Set(size) => ArenaShare { usual: Bytes(size.0 / count), most: Bytes(size.0 / count) },
-        Auto::Auto => {
-            let free = Bytes(available.0 / 4);
-            let usual = Bytes(free.min(ARENA_MAX_AUTO).0 / count);
-            ArenaShare { usual, most: Bytes(free.0 / count) }
-        }
-    };
+    let memory = ArenaShare::of(settings.memory.arena, available, settings.volumes.len());
     settings.volumes.iter().map(|volume| facts(settings, volume, memory)).collect()
 }
 
@@ -197,8 +192,30 @@ pub(super) fn volumes(settings: &EngineSettings, available: Bytes) -> io::Result
 struct ArenaShare {
     /// On flash.
     usual: Bytes,
+    /// By reference, if there is enough for larger blocks.
+    by_reference: Option<Bytes>,
     /// What a disk with an arm may have at most, if it needs more.
     most: Bytes,
+}
+
+impl ArenaShare {
+    /// Of each of `volumes`.
+    fn of(arena: Auto<Bytes>, available: Bytes, volumes: usize) -> Self {
+        let share = |all: Bytes| Bytes(all.0 / volumes.max(1) as u64);
+        let (most, usual, by_reference) = match arena {
+            Auto::Set(size) => (size, size, size),
+            Auto::Auto => {
+                let free = Bytes(available.0 / 4);
+                (free, free.min(ARENA_MAX_AUTO), free.min(REFERENCE_MAX_AUTO))
+            }
+        };
+        let is_enough = by_reference >= REFERENCE_MAX_AUTO;
+        Self {
+            usual: share(usual),
+            by_reference: is_enough.then(|| share(by_reference)),
+            most: share(most),
+        }
+    }
 }
 
 fn facts(
@@ -209,11 +226,6 @@ fn facts(
     let VolumeModel { model, is_measured: model_is_measured, probes } = measure::model_of(volume)?;
     let device = probe::volume(&volume.path)?.device;
     let read_ahead = device.and_then(|device| device.read_ahead).unwrap_or_default();
-    let block = volume.block.or_else(|| if model.has_arm() { ARM_BLOCK } else { FLASH_BLOCK });
-    let model = match volume.depth {
-        Auto::Set(depth) => DiskModel { depth, ..model },
-        Auto::Auto => model.polled_every(POLL_INTERVAL, block),
-    };
     let sendfile = match volume.sendfile {
         Sendfile::On => true,
         Sendfile::Off => false,
@@ -221,11 +233,21 @@ fn facts(
         // read-ahead.
         Sendfile::Auto => !model.has_arm() && read_ahead <= READ_AHEAD_MAX,
     };
+    let usual = if model.has_arm() { ARM_BLOCK } else { FLASH_BLOCK };
+    let (block, arena) = match (volume.block, memory.by_reference) {
+        (Auto::Set(block), _) => (block, memory.usual),
+        (Auto::Auto, Some(arena)) if sendfile => (REFERENCE_BLOCK.max(usual), arena),
+        (Auto::Auto, _) => (usual, memory.usual),
+    };
+    let model = match volume.depth {
+        Auto::Set(depth) => DiskModel { depth, ..model },
+        Auto::Auto => model.polled_every(POLL_INTERVAL, block),
+    };
     let flash = VolumeLimits {
         cycle: volume.cycle.or_else(|| FLASH_CYCLE),
         block,
-        arena: memory.usual,
-        write_path: volume.uploads.then(|| write_path(volume, block)),
+        arena,
+        write_path: volume.uploads.then(|| write_path(volume, volume.block.or_else(|| usual))),
         share_thousandths: (volume.budget.of(1000)) as u32,
         read_ahead,
         sendfile,
@@ -253,10 +275,10 @@ fn with_arm(
         Auto::Auto => None,
     };
     let choice = ArmVolume { disk, start_burst: settings.start_burst, cycle }.choose(memory.most);
-    VolumeLimits { cycle: choice.cycle, arena: choice.memory.max(memory.usual), ..*limits }
+    VolumeLimits { cycle: choice.cycle, arena: choice.memory.max(limits.arena), ..*limits }
 }
 
-/// Write slots are as large as blocks, for the same reason: the arm should stay at a place as long
+/// Write slots are as large as blocks of an arena, for the same reason: the arm should stay at a place as long
 /// as it travelled there. A client that pauses in the middle of a slot returns it.
 fn write_path(volume: &Volume, block: Bytes) -> WriteLimits {
     let place = block.min(PLACE_MAX);
@@ -466,6 +488,21 @@ mod tests {
         settings.link.rate = Auto::Set(BitRate(5_000_000));
         let slow = promised(&settings, true);
         assert_eq!((slow.limits().link, slow.limits().datagrams), (BitRate(4_500_000), None));
+    }
+
+    #[test]
+    fn blocks_by_reference_have_twice_the_memory_where_it_is_free() {
+        let gib = |gib: u64| Bytes(gib * 1024 * MIB);
+        let of = |arena, available| {
+            let ArenaShare { usual, by_reference, most } = ArenaShare::of(arena, available, 2);
+            [Some(usual), by_reference, Some(most)].map(|share| share.map(|each| each.0 / MIB))
+        };
+        assert_eq!(of(Auto::Auto, gib(24)), [Some(512), Some(1024), Some(3072)]);
+        assert_eq!(of(Auto::Auto, gib(8)), [Some(512), Some(1024), Some(1024)]);
+        assert_eq!(of(Auto::Auto, gib(6)), [Some(512), None, Some(768)]);
+        assert_eq!(of(Auto::Auto, gib(2)), [Some(256), None, Some(256)]);
+        assert_eq!(of(Auto::Set(gib(2)), gib(1)), [Some(1024); 3]);
+        assert_eq!(of(Auto::Set(gib(1)), gib(24)), [Some(512), None, Some(512)]);
     }
 
     #[test]

@@ -496,8 +496,8 @@ impl PassedSockets {
 
 /// A warning when the limit of open files is below the need of all connections and streams.
 fn too_few_files(config: &Config, engine: &Engine) -> Option<String> {
-    let arena: u64 = engine.volumes.iter().map(|volume| volume.arena().0).sum();
-    let needed = engine::open_files(&config.engine(), arena / engine::FLASH_BLOCK.0);
+    let blocks = engine.volumes.iter().map(|volume| volume.arena().0 / volume.block().0).sum();
+    let needed = engine::open_files(&config.engine(), blocks);
     let limit = rustix::process::getrlimit(Resource::Nofile).current?;
     (limit < needed).then(|| {
         format!(
