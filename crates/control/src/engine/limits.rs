@@ -278,8 +278,8 @@ fn with_arm(
     VolumeLimits { cycle: choice.cycle, arena: choice.memory.max(limits.arena), ..*limits }
 }
 
-/// Write slots are as large as blocks of an arena, for the same reason: the arm should stay at a place as long
-/// as it travelled there. A client that pauses in the middle of a slot returns it.
+/// Write slots are as large as blocks of an arena, for the same reason: the arm should stay at a
+/// place as long as it travelled there. A client that pauses in the middle of a slot returns it.
 fn write_path(volume: &Volume, block: Bytes) -> WriteLimits {
     let place = block.min(PLACE_MAX);
     WriteLimits {
