@@ -149,9 +149,10 @@ pub struct Cycle {
     in_flight: u32,
     /// Those of them that need no device.
     in_memory: u32,
-    /// When the first byte of these is due, and that of the real-time job begun last.
+    /// When the first byte of these is due.
     memory_due: MonoTime,
-    begun_due: MonoTime,
+    /// The real-time job begun last, until it is known whether it needs the device.
+    begun: Option<Job>,
     /// By the model, the device is busy with the kernel's read-ahead until this time.
     reads_ahead: MonoTime,
     /// A round of requests has ended since the last sweep began.
@@ -203,7 +204,7 @@ impl Cycle {
             in_flight: 0,
             in_memory: 0,
             memory_due: MonoTime(0),
-            begun_due: MonoTime(0),
+            begun: None,
             reads_ahead: MonoTime(0),
             committed: false,
             has_part: false,
@@ -288,7 +289,8 @@ impl Cycle {
         sync
     }
 
-    /// The next transfer for the device, if one may start at `now`, and its kind of work.
+    /// The next transfer for the device, if one may start at `now`, and its kind of work. After a
+    /// real-time one, [`Self::note_begun`] must follow.
     pub fn poll_transfer(&mut self, now: MonoTime) -> Option<(Transfer, Turn)> {
         self.take_arrived(now);
         if self.has_part && self.is_asked(now) {
@@ -314,9 +316,8 @@ impl Cycle {
         self.begin_newcomers(now);
         if let Some(job) = self.sweeps.pop() {
             self.best_effort.interrupt();
-            self.begun_due = job.deadline;
+            self.begun = Some(job);
             self.open_transfer(job.transfer, true);
-            self.note_real_time(now, &job);
             return Some((job.transfer, Turn::RealTime));
         }
         if self.sweeps.is_waiting() || self.best_effort.in_flight() >= self.limits.best_effort_depth
@@ -330,17 +331,22 @@ impl Cycle {
         Some((self.begin_piece(now, next), Turn::BestEffort))
     }
 
-    /// Notes that the real-time transfer begun last is in memory: it takes no place at the device.
-    pub fn begin_in_memory(&mut self, now: MonoTime) {
+    /// Notes whether the real-time transfer begun last `needs_device`. One that is in memory takes
+    /// no place there, and tells nothing about the device.
+    ///
+    /// # Panics
+    /// If none has begun since the last call.
+    pub fn note_begun(&mut self, now: MonoTime, needs_device: bool) {
+        let job = self.begun.take().expect("a real-time transfer has begun");
+        self.note_work(now);
+        if needs_device {
+            self.note_real_time(now, &job);
+            return;
+        }
         // The first byte of a new stream is wanted as soon as possible.
-        let due = if self.begun_due > now + FAR { now } else { self.begun_due };
+        let due = if job.deadline > now + FAR { now } else { job.deadline };
         self.memory_due = if self.in_memory == 0 { due } else { self.memory_due.min(due) };
         self.in_memory += 1;
-    }
-
-    /// Notes the end of such a transfer.
-    pub fn end_in_memory(&mut self) {
-        self.in_memory -= 1;
     }
 
     /// How long the ends of transfers may remain unnoticed: not at all if something needs the
@@ -389,6 +395,16 @@ impl Cycle {
     pub fn handle_completion(&mut self, now: MonoTime, completion: Completion) -> Option<JobEnd> {
         let Transfer { direction, len, .. } = completion.transfer;
         self.note_end(now, (direction == Direction::Read).then_some(len));
+        self.end_transfer(completion)
+    }
+
+    /// The same for a transfer that was in memory.
+    pub fn handle_completion_in_memory(&mut self, completion: Completion) -> Option<JobEnd> {
+        self.in_memory -= 1;
+        self.end_transfer(completion)
+    }
+
+    fn end_transfer(&mut self, completion: Completion) -> Option<JobEnd> {
         let at = self.open_at(completion.transfer);
         let open = &mut self.open[at];
         open.transfers -= 1;

@@ -144,8 +144,8 @@ pub trait DiskPort {
         0
     }
 
-    /// Whether the transfer that was submitted last needs the device. One that does not takes no
-    /// place in the device's queue, and ends within microseconds.
+    /// Whether the read that was submitted last needs the device. One that does not takes no place
+    /// in the device's queue, and ends within microseconds.
     fn needs_device(&self) -> bool {
         true
     }

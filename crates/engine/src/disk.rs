@@ -125,10 +125,11 @@ impl<P: DiskPort> DiskServer<P> {
             let at = at.expect("the device completes each transfer once");
             let flying = self.flying.swap_remove(at);
             self.count(now, &flying, completion);
-            if flying.in_memory {
-                self.cycle.end_in_memory();
-            }
-            let ended = self.cycle.handle_completion(now, completion);
+            let ended = if flying.in_memory {
+                self.cycle.handle_completion_in_memory(completion)
+            } else {
+                self.cycle.handle_completion(now, completion)
+            };
             self.answer(ended);
         }
         any
@@ -188,9 +189,10 @@ impl<P: DiskPort> DiskServer<P> {
         while let Some((transfer, turn)) = self.cycle.poll_transfer(now) {
             let taken = self.port.submit(now, transfer);
             assert!(taken.is_ok(), "the device's queue is at least as deep as the model's depth");
-            let in_memory = turn == Turn::RealTime && !self.port.needs_device();
-            if in_memory {
-                self.cycle.begin_in_memory(now);
+            let is_read = transfer.direction == Direction::Read;
+            let in_memory = turn == Turn::RealTime && is_read && !self.port.needs_device();
+            if turn == Turn::RealTime {
+                self.cycle.note_begun(now, !in_memory);
             }
             self.flying.push(InFlightTransfer { transfer, since: now, turn, in_memory });
             // Best-effort pieces take turns with flushes, few at a time.
@@ -256,8 +258,7 @@ impl<P: DiskPort> DiskServer<P> {
 impl<P: DiskPort + Send> Server for DiskServer<P> {
     fn poll(&mut self, now: MonoTime) -> bool {
         let (left, planned) = self.left.take().unwrap_or((now, Nanos(0)));
-        let elapsed = now.since(left);
-        let away = elapsed.saturating_sub(planned.saturating_sub(POLL_INTERVAL));
+        let away = now.since(left).saturating_sub(planned.saturating_sub(POLL_INTERVAL));
         if away > AWAY {
             self.counters.unattended.add(away.0);
         }
@@ -273,8 +274,8 @@ impl<P: DiskPort + Send> Server for DiskServer<P> {
             if let Some(prober) = &mut self.prober {
                 any |= prober.take_completions(now, &mut self.cycle, &self.counters);
             }
-            if elapsed > IN_TIME {
-                self.cycle.note_late_poll(now, Nanos(elapsed.0 - IN_TIME.0));
+            if away > IN_TIME {
+                self.cycle.note_late_poll(now, Nanos(away.0 - IN_TIME.0));
             }
         }
         if self.cycle.is_flushing() {

@@ -129,7 +129,7 @@ impl Cycle {
         let is_unsure = learning.estimator.doubt() == Doubt::Unknown;
         let wanted = if is_unsure { [2 * least, least] } else { [least, least] };
         let is_idle =
-            self.in_flight() == 0 && !self.flushes.is_under_way() && now >= self.reads_ahead;
+            self.at_device() == 0 && !self.flushes.is_under_way() && now >= self.reads_ahead;
         let is_due = self.next_probe().is_some_and(|next| next <= now);
         if !is_due || !is_idle || self.has_work() || now < self.end_of_head(now) {
             return None;
@@ -151,12 +151,17 @@ impl Cycle {
         is_swept || is_uploaded || !self.best_effort.is_empty()
     }
 
-    pub(super) fn note_real_time(&mut self, now: MonoTime, job: &Job) {
-        let Some(learning) = &mut self.learning else { return };
-        learning.stop_probe();
-        if let Some(probes) = &mut learning.probes {
+    /// Notes that streams have work: probes stop for it.
+    pub(super) fn note_work(&mut self, now: MonoTime) {
+        let probes = self.learning.as_mut().and_then(|learning| learning.probes.as_mut());
+        if let Some(probes) = probes {
+            probes.stop();
             probes.note_work(now);
         }
+    }
+
+    pub(super) fn note_real_time(&mut self, now: MonoTime, job: &Job) {
+        let Some(learning) = &mut self.learning else { return };
         let Transfer { direction, len, .. } = job.transfer;
         let before = learning.meter.note_begin(now, direction, job.position, len);
         learning.note(before);

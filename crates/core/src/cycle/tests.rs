@@ -213,7 +213,7 @@ fn what_is_in_memory_takes_no_place_at_the_device_and_its_end_waits_for_half_of_
         cycle.commit();
         for _ in 0..3 {
             assert!(cycle.poll_transfer(BEGUN).is_some(), "deeper than the queue");
-            cycle.begin_in_memory(BEGUN);
+            cycle.note_begun(BEGUN, false);
         }
         assert_eq!((cycle.in_flight(), cycle.at_device()), (3, 0));
         more(&mut cycle);
@@ -240,11 +240,13 @@ fn the_first_byte_of_a_new_stream_is_found_at_once_and_no_more_is_begun_than_has
     cycle.commit();
     for _ in 0..IN_MEMORY_MAX {
         assert!(cycle.poll_transfer(BEGUN).is_some());
-        cycle.begin_in_memory(BEGUN);
+        cycle.note_begun(BEGUN, false);
     }
     assert!(cycle.poll_transfer(BEGUN).is_none());
     assert_eq!(cycle.patience(BEGUN), Nanos(0));
-    cycle.end_in_memory();
+    let begun = job(0, 0, 0).transfer;
+    let end = Completion { transfer: begun, result: Ok(begun.len) };
+    assert!(cycle.handle_completion_in_memory(end).is_some());
     assert!(cycle.poll_transfer(BEGUN).is_some());
 }
 
