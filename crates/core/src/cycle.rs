@@ -398,9 +398,15 @@ impl Cycle {
         self.end_transfer(completion)
     }
 
-    /// The same for a transfer that was in memory.
-    pub fn handle_completion_in_memory(&mut self, completion: Completion) -> Option<JobEnd> {
+    /// The same for a transfer that was in memory. What it has `waited` for the device, because its
+    /// pages were on their way, tells of a slow one.
+    pub fn handle_completion_in_memory(
+        &mut self,
+        completion: Completion,
+        waited: Nanos,
+    ) -> Option<JobEnd> {
         self.in_memory -= 1;
+        self.note_waited(completion.transfer.len, waited);
         self.end_transfer(completion)
     }
 
@@ -719,8 +725,11 @@ impl Open {
 }
 
 /// Limit of transfers in flight that need no device: as many blocks as a thousand television
-/// streams want in a millisecond.
+/// streams want in fifteen milliseconds.
 pub const IN_MEMORY_MAX: u32 = 64;
+
+/// Shorter waits of transfers in memory are those for a processor.
+const WAIT_MIN: Nanos = Nanos::from_millis(1);
 
 /// The head of a cycle, in which the real-time jobs of the new cycle arrive: a message passes two
 /// servers, which poll every millisecond. Best-effort work that began in the head would delay the

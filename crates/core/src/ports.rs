@@ -150,6 +150,12 @@ pub trait DiskPort {
         true
     }
 
+    /// How long the read whose end was polled last has waited for the device. Known of those alone
+    /// that needed none when they were submitted: what they read was on its way.
+    fn waited(&self) -> Nanos {
+        Nanos(0)
+    }
+
     /// The next transfer that has ended, in any order.
     fn poll_completion(&mut self, now: MonoTime) -> Option<Completion>;
 

@@ -293,6 +293,13 @@ impl DiskPort for DiskDevice {
         }
     }
 
+    fn waited(&self) -> Nanos {
+        match &self.reads {
+            Reads::Pages(port) => port.waited(),
+            Reads::Ring(_) | Reads::Threads { .. } => Nanos(0),
+        }
+    }
+
     fn poll_completion(&mut self, now: MonoTime) -> Option<Completion> {
         let read = self.reads().poll_completion(now);
         read.or_else(|| self.writes.as_mut()?.poll_completion(now))

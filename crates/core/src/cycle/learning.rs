@@ -5,7 +5,7 @@
 
 use super::meter::Meter;
 use super::probe::{ProbeLimits, ProbeRead, Probes};
-use super::{Cycle, CycleLimits, FAR, Job};
+use super::{Cycle, CycleLimits, FAR, Job, WAIT_MIN};
 use crate::disk_model::MilliVisits;
 use crate::estimator::{BusySpan, DEEP, Doubt, Estimate, Estimator, ModelOrigin};
 use crate::ports::Transfer;
@@ -158,6 +158,19 @@ impl Cycle {
             probes.stop();
             probes.note_work(now);
         }
+    }
+
+    /// Notes a read that has `waited` for what the device was reading already.
+    pub(super) fn note_waited(&mut self, len: u32, waited: Nanos) {
+        let Some(learning) = self.learning.as_mut().filter(|_| waited >= WAIT_MIN) else { return };
+        learning.note(Some(BusySpan {
+            visits: 1,
+            bytes: Bytes(u64::from(len)),
+            time: waited,
+            reach: 0,
+            from_idle: true,
+            is_direct: false,
+        }));
     }
 
     pub(super) fn note_real_time(&mut self, now: MonoTime, job: &Job) {

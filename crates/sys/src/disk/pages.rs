@@ -30,11 +30,12 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Instant;
 
 use tactus_core::ports::{
     Completion, Direction, DiskFault, DiskPort, FileHandle, Sum, Sync, SyncResult, Transfer,
 };
-use tactus_core::units::{Bytes, MonoTime};
+use tactus_core::units::{Bytes, MonoTime, Nanos};
 
 use crate::disk::workers::{Work, Workers};
 use crate::thread;
@@ -57,6 +58,8 @@ pub struct DiskPages {
     /// Of the last transfer.
     ahead: u32,
     needs_device: bool,
+    /// Of the last completion.
+    waited: Nanos,
 }
 
 /// How the port is opened.
@@ -122,6 +125,7 @@ impl DiskPages {
             in_flight: 0,
             ahead: 0,
             needs_device: true,
+            waited: Nanos(0),
         })
     }
 
@@ -164,13 +168,17 @@ impl DiskPort for DiskPages {
         self.needs_device
     }
 
+    fn waited(&self) -> Nanos {
+        self.waited
+    }
+
     fn kick(&mut self, _now: MonoTime) {
         self.workers.kick();
     }
 
     fn poll_completion(&mut self, _now: MonoTime) -> Option<Completion> {
         loop {
-            let Outcome { completion, is_final, file } = self.workers.pop()?;
+            let Outcome { completion, is_final, file, took } = self.workers.pop()?;
             let Transfer { block, offset, at, .. } = completion.transfer;
             if let Some(file) = file {
                 let offset = offset.0 - u64::from(at);
@@ -184,6 +192,7 @@ impl DiskPort for DiskPages {
                 self.workers.kick();
             }
             if is_final {
+                self.waited = took;
                 self.in_flight -= 1;
                 return Some(completion);
             }
@@ -231,6 +240,8 @@ struct Outcome {
     /// Nothing is left to be done for it.
     is_final: bool,
     file: Option<OwnedFd>,
+    /// The time of the splice.
+    took: Nanos,
 }
 
 /// A thread's side.
@@ -271,12 +282,14 @@ impl Work for Filler {
     fn handle(&mut self, job: Job) -> Outcome {
         self.keep_to_core();
         let Job { transfer, compare, part } = job;
+        let begun = Instant::now();
         let (result, is_new, keep) = match part {
             Part::Landed(result) => (result, false, false),
             Part::New { pipe, keep } => {
                 (splice_all(transfer, &pipe).map_err(DiskFault), true, keep)
             }
         };
+        let took = Nanos(begun.elapsed().as_nanos() as u64);
         let file = (keep && result.is_ok()).then(|| duplicate(transfer.file)).flatten();
         let waits = is_new && compare.is_none() && transfer.sum.is_some() && result.is_ok();
         let result = match (result, compare) {
@@ -287,7 +300,7 @@ impl Work for Filler {
             }
             (result, _) => result,
         };
-        Outcome { completion: Completion { transfer, result }, is_final: !waits, file }
+        Outcome { completion: Completion { transfer, result }, is_final: !waits, file, took }
     }
 
     fn abandon(&mut self, _job: Job) {}
