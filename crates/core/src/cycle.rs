@@ -398,8 +398,8 @@ impl Cycle {
         self.end_transfer(completion)
     }
 
-    /// The same for a transfer that was in memory. What it has `waited` for the device, because its
-    /// pages were on their way, tells of a slow one.
+    /// Notes the end of a transfer that was in memory, and how long it has `waited` for pages that
+    /// the device was still reading. A long wait shows that the device is slow.
     pub fn handle_completion_in_memory(
         &mut self,
         completion: Completion,

@@ -144,14 +144,14 @@ pub trait DiskPort {
         0
     }
 
-    /// Whether the read that was submitted last needs the device. One that does not takes no place
-    /// in the device's queue, and ends within microseconds.
+    /// Whether the read that was submitted last needs the device. A read of pages that are in
+    /// memory, or that the device is reading already, takes no place in the device's queue.
     fn needs_device(&self) -> bool {
         true
     }
 
-    /// How long the read whose end was polled last has waited for the device. Known of those alone
-    /// that needed none when they were submitted: what they read was on its way.
+    /// How long the read whose end was polled last has waited for the device. This counts for reads
+    /// that [did not need it](Self::needs_device): the device was still reading their pages.
     fn waited(&self) -> Nanos {
         Nanos(0)
     }

@@ -227,9 +227,9 @@ impl<P: DiskPort> DiskServer<P> {
         self.write_path.as_mut().expect("only a write path writes")
     }
 
-    /// Time until the next look for the ends of what is under way. What is in memory ends at once,
-    /// and is soon enough found when the core next wakes for its streams: wake-ups for these looks
-    /// alone were more than those for sends.
+    /// Time until the next poll for completions. Reads from memory end at once, and their blocks
+    /// are due much later: the core polls for them when it next wakes to send. When each of these
+    /// polls woke the core, it woke for them more often than for sends.
     fn next_look(&self, now: MonoTime) -> Nanos {
         match self.flushing_since {
             Some(since) => flush_look(now.since(since), self.port.first_look()),
@@ -340,8 +340,8 @@ const AWAY: Nanos = Nanos::from_millis(5);
 /// 4 us a block. The queue has to be deep enough to last so long (`DiskModel::polled_every`).
 pub const POLL_INTERVAL: Nanos = Nanos::from_millis(1);
 
-/// The same for what is in memory and due much later: as long as two hundred television streams
-/// leave between two wake-ups.
+/// Longest interval of polling while all transfers are reads from memory. A core that sends two
+/// hundred television streams wakes about as often.
 const POLL_INTERVAL_MAX: Nanos = Nanos::from_millis(10);
 
 /// A poll in this time after the last one is in time.

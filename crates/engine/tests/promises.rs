@@ -103,7 +103,7 @@ fn a_tick_that_is_no_whole_number_of_slots_sends_the_same_in_every_second() {
                 .map(|visit| (visit[0].0, visit.iter().map(|(_, bytes)| bytes).sum::<u64>()))
                 .collect();
             let each = tick.per_second() as usize;
-            // The last visit sends what is left.
+            // The last visit is left out: it sends only the rest of the title.
             for second in visits[..visits.len() - 1].windows(each + 1) {
                 assert_eq!(second[each].0.since(second[0].0), SECOND);
                 assert_eq!(second[..each].iter().map(|(_, bytes)| bytes).sum::<u64>(), RATE / 8);

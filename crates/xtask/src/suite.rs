@@ -34,9 +34,9 @@ use crate::workspace::{Failures, Workspace, output, run, shown, succeeds};
 /// them.
 pub(crate) const OPTIMISED: [&str; 4] = ["past_seeds", "packets", "balancing", "learning"];
 
-/// Integration tests of the quick gate: of the engine, the programs' library and the kernel's side.
-/// Those that start servers or players take as long as all others together, and so does what reads
-/// hostile input; lints see that they compile.
+/// Integration tests of the quick gate. The others start servers or players, or send hostile input
+/// over the network, and take more than half of the processor time of all tests. The step `clippy`
+/// still checks that they compile.
 const QUICK: [&str; 16] = [
     "allocations",
     "client",
