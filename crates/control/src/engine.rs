@@ -120,6 +120,7 @@ pub fn start(settings: &EngineSettings) -> io::Result<Engine> {
     let server_counts = ServerCounts::of(&plan, count);
     let all_cores = all_cores_of(&plan, &cpus);
     let placement = placement_of(&plan, all_cores.len(), server_counts);
+    let (report_waker, sleeper) = waker::waker()?;
     let (write_path_waker, write_path_sleeper) = waker::waker()?;
     let control_cores = placement::control_cpus(&cpus, &plan);
     let host = WritePathHost { waker: &write_path_waker, cores: &control_cores };
@@ -132,13 +133,12 @@ pub fn start(settings: &EngineSettings) -> io::Result<Engine> {
                 .then(|| settings.cores.priority as u8 - 1),
         };
         let setup = volume::open(settings, volume, rights, &mut degraded)?;
-        let (setup, of_probes) = volume::with_learning(setup, volume);
+        let (setup, of_probes) = volume::with_learning(setup, volume, &report_waker);
         let (setup, share) = volume::with_uploads(setup, settings, volume, &host, &mut degraded)?;
         renewers.push(setup.port.renewer().with(&of_probes));
         setups.push(setup);
         shares.push(share);
     }
-    let (report_waker, sleeper) = waker::waker()?;
     let (ports, packets, gauge) =
         packets::open(settings, usize::from(server_counts.packets), &mut degraded);
     let rates = limits::link_rates(settings, packets.gaps.is_some());
@@ -431,6 +431,7 @@ fn start_reports(
         while !stopping.load(Ordering::Acquire) {
             reports.handle();
             let now = tactus_sys::clock::now();
+            // The disk servers wake this thread when they know something new.
             watches.learning.look(now, &reports.broker);
             if now >= next {
                 next = now + watchdog::LOOK;
@@ -439,7 +440,7 @@ fn start_reports(
                 watches.gauge.look(now, &reports.broker);
                 watches.stalls.look(now);
             }
-            sleeper.wait_until(Some(next.min(now + learning::LOOK)));
+            sleeper.wait_until(Some(next));
         }
     };
     std::thread::Builder::new().name("tactus-reports".to_owned()).spawn(body)

@@ -63,6 +63,8 @@ pub struct LearningSetup {
     pub rules: Learning,
     /// What probes read with; set if the rules allow probes.
     pub probe: Option<ProbeSetup>,
+    /// Wakes the control side when streams may have to make room for others, or no longer.
+    pub waker: Box<dyn Waker>,
 }
 
 /// The write path of one volume. Its places belong to the write share. The control side owns their
@@ -455,9 +457,10 @@ fn assemble_volume<D: DiskPort + Send + 'static>(
         let limits = VolumeLimits { cycle: volume.cycle, block };
         parts.push(VolumeParts { limits, to_block, from_block });
     }
-    let (learning, probe) =
-        volume.learning.map(|LearningSetup { rules, probe }| (rules, probe)).unzip();
-    let probe = probe.flatten();
+    let (learning, probe, waker) = match volume.learning {
+        Some(LearningSetup { rules, probe, waker }) => (Some(rules), probe, Some(waker)),
+        None => (None, None, None),
+    };
     let limits = CycleLimits {
         length: volume.cycle,
         model: volume.model,
@@ -478,7 +481,7 @@ fn assemble_volume<D: DiskPort + Send + 'static>(
     let (disk_write_path, write_path) = volume.write_path.map(assemble_write_path).unzip();
     let rings =
         DiskRings { requests: disk_requests, filled: disk_filled, write_path: disk_write_path };
-    let disk = DiskServer::new(volume.port, limits, rings, probe, disk_counters);
+    let disk = DiskServer::new(volume.port, limits, rings, (probe, waker), disk_counters);
     let file_volume = clients.map(|_| {
         // For each place: its want, the commit of it, and its return.
         let (to_block, requests) = ring(4 * local_places + 1);

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use tactus_core::cycle::{BlockReadEnd, Cycle, CycleLimits, IN_MEMORY_MAX, JobEnd, Turn};
 use tactus_core::estimator::Estimate;
-use tactus_core::ports::{Completion, Direction, DiskPort, Transfer};
+use tactus_core::ports::{Completion, Direction, DiskPort, Transfer, Waker};
 use tactus_core::units::{MonoTime, Nanos};
 use tactus_ring::spsc::{Consumer, Producer};
 
@@ -35,6 +35,7 @@ pub struct DiskServer<P> {
     /// The write path of uploads; `None` if the volume takes no uploads.
     write_path: Option<WritePath>,
     counters: Arc<DiskCounters>,
+    published: PublishedEstimate,
     flying: Vec<InFlightTransfer>,
     /// `None` if the disk is not probed.
     prober: Option<Prober>,
@@ -66,7 +67,7 @@ impl<P: DiskPort> DiskServer<P> {
         port: P,
         limits: CycleLimits,
         rings: DiskRings,
-        probe: Option<ProbeSetup>,
+        (probe, waker): (Option<ProbeSetup>, Option<Box<dyn Waker>>),
         counters: Arc<DiskCounters>,
     ) -> Self {
         let flying = Vec::with_capacity((limits.in_flight_max() + IN_MEMORY_MAX) as usize);
@@ -74,8 +75,9 @@ impl<P: DiskPort> DiskServer<P> {
         let DiskRings { requests, filled, write_path } = rings;
         let (cycle_now, left, flushing_since) = (0, None, None);
         let prober = probe.map(Prober::new);
+        let mut published = PublishedEstimate { waker, last: None };
         if let Some(estimate) = cycle.estimate() {
-            publish(&counters, &estimate);
+            published.publish(&counters, estimate);
         }
         Self {
             port,
@@ -85,6 +87,7 @@ impl<P: DiskPort> DiskServer<P> {
             filled,
             write_path,
             counters,
+            published,
             flying,
             prober,
             cycle_now,
@@ -266,7 +269,7 @@ impl<P: DiskPort + Send> Server for DiskServer<P> {
         if self.cycle.end_cycles(now)
             && let Some(estimate) = self.cycle.estimate()
         {
-            publish(&self.counters, &estimate);
+            self.published.publish(&self.counters, estimate);
         }
         let mut any = self.take_requests(now);
         if self.cycle.in_flight() > 0 {
@@ -322,14 +325,29 @@ fn flush_look(elapsed: Nanos, first: Nanos) -> Nanos {
     Nanos(elapsed.0 / 2).clamp(first.min(POLL_INTERVAL), POLL_INTERVAL)
 }
 
-/// Publishes what is known about a disk.
-fn publish(counters: &DiskCounters, estimate: &Estimate) {
-    let Estimate { ratio, pressure, leftover, confidence, samples } = *estimate;
-    counters.model_ratio.set(u64::from(ratio.0));
-    counters.pressure.set(pressure.map_or(0, |ratio| u64::from(ratio.0)));
-    counters.leftover.set(leftover as u64);
-    counters.confidence.set(u64::from(confidence));
-    counters.samples.set(samples);
+/// What the control side knows about the disk.
+struct PublishedEstimate {
+    /// Wakes it when streams may have to make room for others, or no longer.
+    waker: Option<Box<dyn Waker>>,
+    last: Option<Estimate>,
+}
+
+impl PublishedEstimate {
+    fn publish(&mut self, counters: &DiskCounters, estimate: Estimate) {
+        let Estimate { ratio, pressure, leftover, confidence, samples } = estimate;
+        counters.model_ratio.set(u64::from(ratio.0));
+        counters.pressure.set(pressure.map_or(0, |ratio| u64::from(ratio.0)));
+        counters.leftover.set(leftover as u64);
+        counters.confidence.set(u64::from(confidence));
+        counters.samples.set(samples);
+        let last = self.last.replace(estimate);
+        let is_news = last.is_some_and(|last| {
+            (last.ratio, last.pressure, last.leftover) != (ratio, pressure, leftover)
+        });
+        if is_news && let Some(waker) = &self.waker {
+            waker.wake();
+        }
+    }
 }
 
 /// A poll that comes later than this was held up by other programs: several times the time of the
@@ -349,7 +367,47 @@ const IN_TIME: Nanos = Nanos::from_micros(1_250);
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use tactus_core::disk_model::Ratio;
+    use tactus_core::estimator::Leftover;
+
     use super::*;
+
+    struct Woken(Arc<AtomicU32>);
+
+    impl Waker for Woken {
+        fn wake(&self) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn r11_the_control_side_wakes_for_what_changes_a_promise_and_for_nothing_else() {
+        let woken = Arc::new(AtomicU32::new(0));
+        let waker: Box<dyn Waker> = Box::new(Woken(Arc::clone(&woken)));
+        let mut published = PublishedEstimate { waker: Some(waker), last: None };
+        let counters = DiskCounters::default();
+        let calm = Estimate {
+            ratio: Ratio::ONE,
+            pressure: None,
+            leftover: Leftover::Nothing,
+            confidence: 0,
+            samples: 0,
+        };
+        let slow = Estimate { ratio: Ratio(1_500), ..calm };
+        let behind = Estimate { leftover: Leftover::Deferred, ..slow };
+        let late =
+            Estimate { leftover: Leftover::Promised, pressure: Some(Ratio(2_000)), ..behind };
+        let surer = Estimate { confidence: 500, samples: 10, ..calm };
+        let steps =
+            [(calm, 0), (calm, 0), (surer, 0), (slow, 1), (slow, 1), (behind, 2), (late, 3)];
+        for (estimate, wakes) in steps.into_iter().chain([(late, 3), (calm, 4)]) {
+            published.publish(&counters, estimate);
+            assert_eq!(counters.estimate(), estimate);
+            assert_eq!(woken.load(Ordering::Relaxed), wakes, "{estimate:?}");
+        }
+    }
 
     #[test]
     fn the_end_of_a_flush_is_found_soon_and_by_few_looks() {

@@ -277,6 +277,7 @@ impl World {
             (swarm.fidelity, swarm.segments_max, others_fail),
             &dice.fork(2),
         )));
+        let reports_woken = Arc::new(AtomicBool::new(false));
         let (mut volumes, mut devices, mut ledger_limits) = (vec![], vec![], vec![]);
         let (mut shares, mut learned) = (vec![], vec![]);
         for (at, spec) in swarm.volumes.iter().enumerate() {
@@ -331,7 +332,9 @@ impl World {
                     floor_thousandths: write_path.floor_thousandths,
                     waker: Box::new(WakeFlag(Arc::clone(&woken))),
                 }),
-                learning: spec.guess.map(|guess| learning_of(spec, guess, &device)),
+                learning: spec
+                    .guess
+                    .map(|guess| learning_of(spec, guess, (&device, &reports_woken))),
             });
             shares.push(share.map(|share| (share, woken)));
             ledger_limits.push(tactus_core::cost::DiskLimits {
@@ -353,7 +356,6 @@ impl World {
             });
             devices.push(device);
         }
-        let reports_woken = Arc::new(AtomicBool::new(false));
         let programs = Programs::new(&swarm, &dice.fork(4));
         let (cores, mut control) = assemble(Setup {
             volumes,
@@ -720,7 +722,11 @@ fn paused_by(pauses: &[(MonoTime, Nanos)], now: MonoTime) -> Nanos {
 }
 
 /// What is learned about a disk, with probes of any place.
-fn learning_of(spec: &VolumeSpec, guess: GuessSpec, device: &Arc<Mutex<Device>>) -> LearningSetup {
+fn learning_of(
+    spec: &VolumeSpec,
+    guess: GuessSpec,
+    (device, woken): (&Arc<Mutex<Device>>, &Arc<AtomicBool>),
+) -> LearningSetup {
     let depth = spec.kind.model(spec.block).depth;
     let region = HeapRegion::new(depth as usize * spec.block as usize);
     let (keeper, _) = arena(Box::new(region), spec.block);
@@ -730,6 +736,7 @@ fn learning_of(spec: &VolumeSpec, guess: GuessSpec, device: &Arc<Mutex<Device>>)
     LearningSetup {
         rules: Learning { origin, is_direct, probe: Some(ProbeLimits { len, block: spec.block }) },
         probe: Some(ProbeSetup { port, keeper, file: FileHandle(0) }),
+        waker: Box::new(WakeFlag(Arc::clone(woken))),
     }
 }
 

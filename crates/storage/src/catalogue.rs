@@ -190,7 +190,7 @@ impl OpenTitle {
         if let Some(file) = self.sent_file.get() {
             return Ok(file.as_fd());
         }
-        let opened = tactus_sys::file::reopen(&self.file)?;
+        let opened = tactus_sys::file::reopen_to_send(&self.file)?;
         Ok(self.sent_file.get_or_init(|| opened).as_fd())
     }
 

@@ -1,7 +1,7 @@
 //! Measures what each server uses of its core, and moves servers by the balancer's proposals.
 //!
 //! Promise: the real-time side only counts; everything here runs on the control side, ten times a
-//! second. A move that is refused changes nothing, and is not tried again at once. A core that goes
+//! second, or once with a single core. A move that is refused changes nothing, and is not tried again at once. A core that goes
 //! offline loses its servers to others, whatever the configuration says about balancing; the thread
 //! of one that comes back is pinned again.
 
@@ -47,6 +47,9 @@ pub(super) struct Watch {
     not_before: MonoTime,
 }
 
+/// The time between two readings of one core, which has none to share its servers with.
+const ALONE: Nanos = SECOND;
+
 impl Watch {
     pub(super) fn new(parts: BalanceParts) -> Self {
         let cpus: Vec<_> = parts.cores.cpus().collect();
@@ -78,7 +81,8 @@ impl Watch {
             let _vital = thread::AbortOnPanic;
             while !stopping.load(Ordering::Acquire) {
                 self.look(clock::now());
-                sleeper.wait_until(Some(clock::now() + SAMPLE));
+                let wait = if self.parts.cores.running().len() > 1 { SAMPLE } else { ALONE };
+                sleeper.wait_until(Some(clock::now() + wait));
             }
         };
         std::thread::Builder::new().name("tactus-balance".to_owned()).spawn(body)

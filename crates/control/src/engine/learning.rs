@@ -1,7 +1,8 @@
 //! Learned disk models: from the counters of the disk servers to the ledger.
 //!
-//! Promise: the ledger has the learned model of each disk within 50 ms. The newest streams of an
-//! overloaded disk give way to the older ones. Each lasting change of a model is logged once.
+//! Promise: the ledger has the learned model of each disk as soon as the disk server has. The newest
+//! streams of an overloaded disk give way to the older ones. Each lasting change of a model is
+//! logged once.
 //! This module decides nothing: the estimator and the overload do.
 
 use std::path::PathBuf;
@@ -91,9 +92,6 @@ struct Disk {
     logged: Ratio,
     logged_at: MonoTime,
 }
-
-/// Interval of the check: a part of the cycle of flash, by which streams are ahead of their disk.
-pub(super) const LOOK: Nanos = Nanos::from_millis(50);
 
 /// Least time between two lines about one disk's model.
 const LOG_EVERY: Nanos = Nanos(30 * SECOND.0);

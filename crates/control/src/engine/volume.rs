@@ -166,10 +166,12 @@ fn region(
 }
 
 /// Makes the disk server learn the model of the volume's disk. Without a file or memory for probes
-/// it learns from the reads of streams only. Returns the renewer of the probes' device, too.
+/// it learns from the reads of streams only. It wakes `reports` with what is news. Returns the renewer
+/// of the probes' device, too.
 pub(super) fn with_learning(
     setup: VolumeSetup<DiskDevice>,
     volume: &VolumeFacts,
+    reports: &Waker,
 ) -> (VolumeSetup<DiskDevice>, DeviceRenewer) {
     let VolumeFacts { ref path, model, .. } = *volume;
     let block = volume.limits.block;
@@ -192,7 +194,8 @@ pub(super) fn with_learning(
         is_direct: !volume.limits.sendfile,
         probe: limits,
     };
-    (VolumeSetup { learning: Some(LearningSetup { rules, probe }), ..setup }, renewer)
+    let waker = Box::new(Wakers(vec![reports.clone()]));
+    (VolumeSetup { learning: Some(LearningSetup { rules, probe, waker }), ..setup }, renewer)
 }
 
 /// The file that probes of the volume's disk read, if it is to be probed.

@@ -48,9 +48,13 @@ impl History {
         let used = reading.busy.saturating_sub(self.used);
         self.used = reading.busy;
         let thousandths = u128::from(used.0) * 1000 / u128::from(passed.0.max(1));
-        push(&mut self.samples, SAMPLES, u32::try_from(thousandths).unwrap_or(u32::MAX));
-        let recent = self.recent();
-        push(&mut self.peaks, PEAKS, recent);
+        let thousandths = u32::try_from(thousandths).unwrap_or(u32::MAX);
+        // A late reading counts for those that were left out.
+        for _ in 0..(passed.0 / SAMPLE.0).clamp(1, PEAKS as u64) {
+            push(&mut self.samples, SAMPLES, thousandths);
+            let recent = self.recent();
+            push(&mut self.peaks, PEAKS, recent);
+        }
         let has_moved = self.core.is_some_and(|core| core != reading.core);
         self.core = Some(reading.core);
         has_moved && !core::mem::take(&mut self.is_packed)

@@ -221,6 +221,26 @@ fn a_refused_move_is_not_proposed_again_at_once() {
 }
 
 #[test]
+fn a_late_look_counts_for_those_that_were_left_out() {
+    let (all, mut now) = (cores(1), MonoTime(SECOND.0));
+    let mut balancer = Balancer::new(1, now);
+    let mut busy = Nanos(0);
+    let mut look = |passed: Nanos, thousandths: u64| {
+        now += passed;
+        busy += Nanos(passed.0 / 1000 * thousandths);
+        let (promised, kept) = (Nanos(0), Nanos(0));
+        let reading = Reading { core: 0, busy, promised, kept, mobility: Mobility::Free };
+        balancer.look(now, &all, &[reading], 0);
+        balancer.share(0)
+    };
+    for _ in 0..10 {
+        look(SAMPLE, 900);
+    }
+    assert_eq!(look(SECOND, 200), 200, "a whole second has passed");
+    assert_eq!(look(SAMPLE, 300), 210);
+}
+
+#[test]
 fn a_look_that_comes_too_early_changes_nothing() {
     let (all, now) = (cores(2), MonoTime(SECOND.0));
     let mut balancer = Balancer::new(0, now);

@@ -78,7 +78,10 @@ impl World {
         match event {
             Event::Arrive { client } => self.arrive(client),
             Event::Leave { stream } => self.leave(stream),
-            Event::Reports => self.read_reports(),
+            Event::Reports => {
+                self.read_reports();
+                self.look_at_disks();
+            }
             Event::Grow { stream, every } => self.grow(stream, every),
             Event::Upload { uploader } => self.upload(uploader),
             Event::Answers { volume } => self.read_answers(volume),

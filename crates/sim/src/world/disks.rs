@@ -28,11 +28,18 @@ impl LearnedDisk {
     }
 }
 
-/// The interval of the server's control side.
-pub(super) const LOOK: Nanos = Nanos::from_millis(50);
+/// The longest interval of the server's control side, which a disk server wakes with what is news.
+pub(super) const LOOK: Nanos = Nanos::from_millis(250);
 
 impl World {
     pub(super) fn follow_disks(&mut self) {
+        self.look_at_disks();
+        if self.now < self.end {
+            self.push(self.now + LOOK, Event::FollowDisks);
+        }
+    }
+
+    pub(super) fn look_at_disks(&mut self) {
         let now = self.now;
         for volume in 0..self.learned.len() {
             let Some(start) = self.learned[volume].start else { continue };
@@ -64,9 +71,6 @@ impl World {
                 };
                 self.tally.capacity = u64::from(self.broker.capacity(volume, request));
             }
-        }
-        if now < self.end {
-            self.push(now + LOOK, Event::FollowDisks);
         }
     }
 
