@@ -49,6 +49,7 @@ use memory_ballast::{FreeMemory, MemoryBallast};
 use crate::cpu::CpuUsage;
 use crate::disk::{EmulatedDisk, Profile, Shape};
 use crate::floors;
+use crate::gaps::Looks;
 use crate::interrupt;
 use crate::netns::{CONGESTION_CONTROL, NetworkPath, Wire};
 use crate::peers::{Peer, measure_volume};
@@ -137,6 +138,15 @@ impl Bench {
     fn has_emulated_disks(&self) -> bool {
         use Bench::{HddCapacity, Recordings, SmallAcks, Uploads};
         matches!(self, HddCapacity(_) | Recordings(_) | SmallAcks(_) | Uploads(_))
+    }
+
+    /// How often the gap detector looks: seldom where the CPU of a server is judged that shares the
+    /// receiver's core.
+    fn looks_for_gaps(&self) -> Looks {
+        match self {
+            Self::Price(_) => Looks::SELDOM,
+            _ => Looks::OFTEN,
+        }
     }
 }
 
@@ -232,6 +242,7 @@ const START_UP: Nanos = SECOND.times(2);
 pub fn run_bench(bench: Bench) -> Result<()> {
     let must_hold = matches!(bench, Bench::ProxyCrowd(_));
     let is_emulated = bench.has_emulated_disks();
+    let looks = bench.looks_for_gaps();
     let (options, bench): (_, fn(&Fixture) -> Result<Report>) = match bench {
         Bench::Against(options) => return against::run(options),
         Bench::Seeks(options) => return seeks::run(&options),
@@ -262,7 +273,7 @@ pub fn run_bench(bench: Bench) -> Result<()> {
         Bench::GapFrames(options) => (options, gap_frames::bench),
         Bench::Aes67(options) => (options, aes67::bench),
     };
-    let fixture = Fixture::set(options, is_emulated)?;
+    let fixture = Fixture::set(options, is_emulated, looks)?;
     let report = bench(&fixture)?;
     let missed: Vec<_> = report.verdicts.iter().filter(|all| all.reached == Some(false)).collect();
     let missed: Vec<_> =
@@ -283,6 +294,7 @@ pub(crate) struct Fixture {
     tactus: PathBuf,
     limits: Vec<Floor>,
     idle: CpuUsage,
+    looks: Looks,
     ballast: Option<MemoryBallast>,
     _read_ahead: Option<ReadAhead>,
 }
@@ -297,7 +309,7 @@ pub(crate) struct JudgedRun {
 }
 
 impl Fixture {
-    fn set(options: Options, is_emulated: bool) -> Result<Self> {
+    fn set(options: Options, is_emulated: bool, looks: Looks) -> Result<Self> {
         std::fs::create_dir_all(&options.data)?;
         let data = options.data.canonicalize()?;
         let options = Options { data, ..options };
@@ -319,8 +331,8 @@ impl Fixture {
         let limits = floors::measure(&options.data)?;
         let idle = SECOND.times(if options.quick { 5 } else { 60 });
         say(&format!("watching the machine without a server for {idle}"));
-        let idle = run::idle(idle, RECEIVER_CORE)?;
-        Ok(Self { options, wire, tactus, limits, idle, ballast, _read_ahead })
+        let idle = run::idle(idle, RECEIVER_CORE, looks)?;
+        Ok(Self { options, wire, tactus, limits, idle, looks, ballast, _read_ahead })
     }
 
     /// Whether the command line asks for the one of this name.
@@ -416,6 +428,7 @@ impl Fixture {
             cold: true,
             server_cores: SERVER_CORES,
             receiver_core: RECEIVER_CORE,
+            looks: self.looks,
             idle: Some(&self.idle),
             tactus: &self.tactus,
         }

@@ -5,6 +5,9 @@
 //! count. Without SCHED_FIFO it cannot tell a standstill from its own turn, so it then reports that
 //! it is blind. The server's core is not watched: there a server's own kernel work, which no
 //! priority interrupts, would pass for a standstill and excuse the lateness that it causes.
+//!
+//! Where a server may use the receiver's core too, each look takes the core from one of them, so
+//! the detector looks less often there, and shorter standstills count against the server.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -16,16 +19,28 @@ use crate::figures::windows::Span;
 use crate::priority;
 use crate::watcher::Watcher;
 
-/// A step of the clock longer than this is a gap.
-pub const GAP: Nanos = MILLISECOND;
+/// How often a detector looks, and the step of the clock from which on there is a gap.
+#[derive(Clone, Copy, Debug)]
+pub struct Looks {
+    period: Nanos,
+    /// A step longer than this is a gap.
+    pub gap: Nanos,
+}
+
+impl Looks {
+    /// Often enough to see every standstill of a millisecond, and not more, since a wake-up takes
+    /// up to 20 us of the receiver's core on a virtual machine.
+    pub const OFTEN: Self = Self { period: Nanos::from_micros(200), gap: MILLISECOND };
+    /// For a core that a server uses too. Looks every 200 us interrupted the server 290 times a
+    /// second, and took 6 % of its time.
+    pub const SELDOM: Self = Self { period: MILLISECOND.times(20), gap: MILLISECOND.times(40) };
+}
+
 /// Above this share of dropped windows a run is refused.
 pub const DROPPED_MAX: f64 = 0.10;
 
 /// Higher than every thread of a server or receiver.
 const PRIORITY: u32 = 60;
-/// How often it looks: often enough to see every standstill of a millisecond, and not more, since a
-/// wake-up takes up to 20 us of the receiver's core on a virtual machine.
-const PERIOD: Nanos = Nanos::from_micros(200);
 
 /// A running detector.
 #[derive(Debug)]
@@ -33,8 +48,8 @@ pub struct Detector(Watcher<Result<Vec<Span>>>);
 
 impl Detector {
     /// Watches `core`.
-    pub fn start(core: usize) -> Result<Self> {
-        Watcher::start("gaps", move |stop| watch(core, stop)).map(Self)
+    pub fn start(core: usize, looks: Looks) -> Result<Self> {
+        Watcher::start("gaps", move |stop| watch(core, looks, stop)).map(Self)
     }
 
     /// Ends the watch and returns the gaps.
@@ -43,15 +58,15 @@ impl Detector {
     }
 }
 
-fn watch(core: usize, stop: &AtomicBool) -> Result<Vec<Span>> {
+fn watch(core: usize, looks: Looks, stop: &AtomicBool) -> Result<Vec<Span>> {
     priority::pin(core)?;
     priority::fifo(PRIORITY)?;
     let mut gaps = Vec::new();
     let mut last = clock::now();
     while !stop.load(Ordering::Relaxed) {
-        clock::sleep(PERIOD);
+        clock::sleep(looks.period);
         let now = clock::now();
-        if now.since(last) > GAP {
+        if now.since(last) > looks.gap {
             gaps.push(Span { from: last, to: now });
         }
         last = now;

@@ -16,7 +16,7 @@ use tactus_core::units::{MILLISECOND, MonoTime, Nanos};
 
 use crate::clock;
 use crate::figures::windows::Span;
-use crate::gaps::GAP;
+use crate::gaps::Looks;
 use crate::watcher::Watcher;
 
 /// Between two interrupts.
@@ -87,7 +87,7 @@ struct Beats {
 
 impl Beats {
     fn beat(&mut self, at: MonoTime) {
-        if let Some(last) = self.last.filter(|&last| at.since(last) > GAP) {
+        if let Some(last) = self.last.filter(|&last| at.since(last) > Looks::OFTEN.gap) {
             self.gaps.push(Span { from: last, to: at });
         }
         self.last = Some(at);

@@ -48,6 +48,7 @@ pub mod datagrams;
 pub mod file_load;
 pub mod file_writer;
 pub mod pace;
+pub mod plain_sender;
 pub mod wire_sender;
 
 pub mod benches;

@@ -10,8 +10,8 @@ use tactus_bench::benches::{self, Bench};
 use tactus_bench::crash;
 use tactus_bench::disk::{self, Profile, Queue, Shape};
 use tactus_bench::{
-    classes, datagrams, faulty, file_load, file_writer, interrupt, netns, pace, report, rtsp_check,
-    wire_sender,
+    classes, datagrams, faulty, file_load, file_writer, interrupt, netns, pace, plain_sender,
+    report, rtsp_check, wire_sender,
 };
 use tactus_core::units::{Bytes, KIB, SECOND};
 
@@ -72,6 +72,9 @@ enum Task {
     /// Sends streams of datagrams onto one wire, for `gap-frames`.
     #[command(hide = true)]
     PaceWire(wire_sender::Options),
+    /// Sends titles evenly and does nothing else, for `price`.
+    #[command(hide = true)]
+    PlainSender(plain_sender::Options),
     /// Takes down what a killed bench left behind: mounts, loop devices, network namespaces.
     Cleanup,
 }
@@ -128,6 +131,7 @@ fn main() -> Result<ExitCode> {
         Task::FileLoad(options) => file_load::run(&options),
         Task::WriteFile(options) => file_writer::run(&options),
         Task::PaceWire(options) => wire_sender::run(&options),
+        Task::PlainSender(options) => plain_sender::run(&options),
         Task::Cleanup => cleanup(),
     };
     done.map(|()| ExitCode::SUCCESS)
@@ -135,7 +139,9 @@ fn main() -> Result<ExitCode> {
 
 impl Task {
     fn is_of_bench(&self) -> bool {
-        use Task::{FileLoad, PaceBursts, PaceFlood, PaceFlows, PaceThreads, PaceWire};
+        use Task::{
+            FileLoad, PaceBursts, PaceFlood, PaceFlows, PaceThreads, PaceWire, PlainSender,
+        };
         matches!(
             self,
             FileLoad(_)
@@ -144,6 +150,7 @@ impl Task {
                 | PaceFlood(_)
                 | PaceFlows(_)
                 | PaceWire(_)
+                | PlainSender(_)
         )
     }
 }

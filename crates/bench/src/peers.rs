@@ -4,6 +4,7 @@
 //! settings, which the report prints in full.
 
 mod nginx;
+mod plain_sender;
 mod process;
 mod tactus;
 
@@ -17,6 +18,7 @@ use crate::netns::Wire;
 use crate::titles::Titles;
 
 pub use nginx::{Nginx, NginxApart, NginxStyle};
+pub use plain_sender::PlainSender;
 pub use process::Server;
 pub use tactus::{Tactus, Tuning, measure_volume};
 

@@ -19,7 +19,7 @@ use crate::figures::delay_factor::{self, DelayFactor};
 use crate::figures::jitter::{self, Jitter};
 use crate::figures::underrun::{Player, Underruns};
 use crate::figures::windows::{Grid, Span};
-use crate::gaps::{DROPPED_MAX, Detector};
+use crate::gaps::{DROPPED_MAX, Detector, Looks};
 use crate::interrupt;
 use crate::machine;
 use crate::netns::Wire;
@@ -53,6 +53,8 @@ pub struct Scene<'a> {
     pub server_cores: &'a str,
     /// The receiver's core.
     pub receiver_core: usize,
+    /// How often the gap detector looks on it.
+    pub looks: Looks,
     /// What the machine did without a server, if known.
     pub idle: Option<&'a CpuUsage>,
     /// The binary of Tactus.
@@ -214,7 +216,7 @@ fn watch(
     let requests = asks.len();
     let plan =
         Plan { server: address(scene.wire), asks, room: room(scene), core: scene.receiver_core };
-    let detector = Detector::start(scene.receiver_core);
+    let detector = Detector::start(scene.receiver_core, scene.looks);
     let receiver = StreamReceiver::start(scene.wire.receiver_side(), plan)?;
     let asked_all_at = wait_until_started(&receiver, &mut server)? + scene.stagger;
     let all_run_at = match extra.asks {
@@ -452,8 +454,8 @@ pub fn reasons<'a>(answers: impl Iterator<Item = &'a Answer>) -> Vec<String> {
 
 /// Watches the machine without a server, for X. The gap detector runs as in a measured run: its
 /// timer interrupts are a part of what happens outside threads.
-pub fn idle(length: Nanos, receiver_core: usize) -> Result<CpuUsage> {
-    let detector = Detector::start(receiver_core)?;
+pub fn idle(length: Nanos, receiver_core: usize, looks: Looks) -> Result<CpuUsage> {
+    let detector = Detector::start(receiver_core, looks)?;
     let before = CpuSnapshot::take()?;
     let slept = interrupt::sleep_until(clock::now() + length);
     let after = CpuSnapshot::take()?;

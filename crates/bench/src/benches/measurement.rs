@@ -13,7 +13,7 @@ use crate::arrivals::Trace;
 use crate::cpu::{CpuSnapshot, CpuUsage};
 use crate::datagrams::Inboxes;
 use crate::figures::windows::Span;
-use crate::gaps::Detector;
+use crate::gaps::{Detector, Looks};
 use crate::host::Host;
 use crate::peers::Server;
 use crate::speed::{CoreSpeed, Speed};
@@ -91,7 +91,8 @@ impl Watch {
         if let Err(error) = &host {
             say(&format!("what the host takes of the server's core is not seen: {error:#}"));
         }
-        let (detector, speed) = (Detector::start(RECEIVER_CORE)?, Speed::watch(SERVER_CORE)?);
+        let (detector, speed) =
+            (Detector::start(RECEIVER_CORE, Looks::OFTEN)?, Speed::watch(SERVER_CORE)?);
         Ok(Some(Self { detector, host: host.ok(), speed }))
     }
 

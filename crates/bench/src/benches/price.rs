@@ -9,7 +9,7 @@ use tactus_core::units::{BitRate, Bytes, MIB, Nanos, SECOND};
 
 use super::{Fixture, JudgedRun, say};
 use crate::machine;
-use crate::peers::{Nginx, NginxStyle, Peer, Tactus, Tuning};
+use crate::peers::{Nginx, NginxStyle, Peer, PlainSender, Tactus, Tuning};
 use crate::report::{Report, Table, Verdict, spread};
 use crate::run::{Figures, Scene};
 use crate::titles::Titles;
@@ -85,7 +85,7 @@ fn wants(fixture: &Fixture, load: &Load) -> bool {
     asked.is_empty() || asked.contains(&load.streams)
 }
 
-fn peers() -> [Box<dyn Peer>; 5] {
+fn peers() -> [Box<dyn Peer>; 7] {
     let tactus = |label: &str, tuning| {
         let tuning = Tuning { defaults: true, ..tuning };
         Box::new(Tactus { label: label.into(), tuning })
@@ -99,6 +99,9 @@ fn peers() -> [Box<dyn Peer>; 5] {
         tactus("sendfile", sendfile(true)),
         tactus("direct", sendfile(false)),
         Box::new(Nginx(NginxStyle::Sendfile)),
+        // What no server can do without that sends as evenly as the first two.
+        Box::new(PlainSender(18)),
+        Box::new(PlainSender(9)),
     ]
 }
 

@@ -20,7 +20,7 @@ use crate::cpu::CpuSnapshot;
 use crate::figures::lateness;
 use crate::figures::underrun::Player;
 use crate::figures::windows::Span;
-use crate::gaps::Detector;
+use crate::gaps::{Detector, Looks};
 use crate::peers::{self, Server, TOKEN};
 use crate::receiver::{End, Plan, PlannedRequest, StreamReceiver};
 use crate::report::{Report, Table, Verdict, number};
@@ -89,7 +89,7 @@ pub(super) fn bench(fixture: &Fixture) -> Result<Report> {
         room: (RATE.bytes_in(STAGGER + WARM_UP + length).0 / 2_000) as usize * viewers,
         core: RECEIVER_CORE,
     };
-    let detector = Detector::start(RECEIVER_CORE);
+    let detector = Detector::start(RECEIVER_CORE, Looks::OFTEN);
     let begun = clock::now();
     let receiver = StreamReceiver::start(fixture.wire.receiver_side(), plan)?;
     let from = begun + STAGGER + WARM_UP;

@@ -20,7 +20,7 @@ use serde_json::json;
 use tactus_core::units::{BitRate, Bytes, KIB, Nanos, SECOND};
 
 use super::{Fixture, RECEIVER_CORE, REPEATS, say};
-use crate::gaps::Detector;
+use crate::gaps::{Detector, Looks};
 use crate::peers;
 use crate::receiver::{End, Harvest, Plan, PlannedRequest, StreamReceiver};
 use crate::report::{Report, Table, Verdict, number, spread};
@@ -178,7 +178,7 @@ impl VariableTitles<'_> {
     ) -> Result<Reception> {
         for _ in 0..=REPEATS {
             let before = (server.underruns()?, server.refusals(LINK)?);
-            let detector = Detector::start(RECEIVER_CORE)?;
+            let detector = Detector::start(RECEIVER_CORE, Looks::OFTEN)?;
             let harvest = self.receive_once(asks.to_vec(), bytes, lasts, server)?;
             let gaps = detector.stop()?;
             let longest = gaps.iter().map(|gap| gap.length()).max().unwrap_or(Nanos::ZERO);

@@ -1,0 +1,116 @@
+//! A sender that does nothing but send evenly: what is left to any server that does.
+//!
+//! One real-time thread gives each connection its bytes by `sendfile`, so many times a second as it
+//! is told, in slots like those of Tactus. The kernel reads ahead. Nothing keeps what it has read
+//! in memory, nothing is admitted, refused or counted, and a slow disk stops everybody.
+
+use std::fs::File;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddrV4, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use tactus_core::units::{BitRate, MonoTime, Nanos, SECOND};
+
+use crate::{clock, priority};
+
+/// What is sent, and how often.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Options {
+    /// The directory of the titles.
+    #[arg(long)]
+    root: PathBuf,
+    /// Where it listens.
+    #[arg(long)]
+    listen: SocketAddrV4,
+    /// Bits per second of each stream.
+    #[arg(long)]
+    rate: u64,
+    /// Sends of each stream in a second.
+    #[arg(long)]
+    sends: u64,
+    /// The core of its thread.
+    #[arg(long)]
+    core: usize,
+}
+
+/// Slots of a second, as of Tactus at its defaults.
+const SLOTS: u64 = 108;
+/// That of the real-time thread of Tactus.
+const PRIORITY: u32 = 40;
+
+struct Stream {
+    connection: TcpStream,
+    title: File,
+    begin: MonoTime,
+    sent: u64,
+}
+
+/// Sends until it is ended.
+pub fn run(options: &Options) -> Result<()> {
+    priority::pin(options.core)?;
+    // The report of the bench says that nobody has it.
+    drop(priority::fifo(PRIORITY));
+    let listener = TcpListener::bind(options.listen)?;
+    listener.set_nonblocking(true)?;
+    let slots = (SLOTS / options.sends) as usize;
+    let mut streams: Vec<Vec<Stream>> = (0..slots).map(|_| Vec::new()).collect();
+    let begin = clock::now();
+    for slot in 0.. {
+        let at = begin + Nanos(SECOND.0 * slot / SLOTS);
+        clock::sleep_until(at);
+        loop {
+            match listener.accept() {
+                Ok((connection, _)) => {
+                    // Who only knocks gets no stream.
+                    let Some(stream) = begin_stream(connection, &options.root, at)? else {
+                        continue;
+                    };
+                    let emptiest = streams.iter_mut().min_by_key(|streams| streams.len());
+                    emptiest.context("there is a slot")?.push(stream);
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let due = &mut streams[slot as usize % slots];
+        due.retain_mut(|stream| send(stream, at, BitRate(options.rate)));
+    }
+    Ok(())
+}
+
+/// Reads the request and answers it.
+fn begin_stream(mut connection: TcpStream, root: &Path, at: MonoTime) -> Result<Option<Stream>> {
+    let (mut request, mut byte) = (Vec::new(), [0]);
+    while !request.ends_with(b"\r\n\r\n") {
+        match connection.read(&mut byte) {
+            Ok(1) => request.push(byte[0]),
+            Ok(_) | Err(_) => return Ok(None),
+        }
+    }
+    let request = String::from_utf8(request)?;
+    let target = request.split(' ').nth(1).context("a request has a target")?;
+    let title = File::open(root.join(target.trim_start_matches('/')))?;
+    let len = title.metadata()?.len();
+    write!(connection, "HTTP/1.1 200 OK\r\nContent-Length: {len}\r\n\r\n")?;
+    connection.set_nodelay(true)?;
+    connection.set_nonblocking(true)?;
+    Ok(Some(Stream { connection, title, begin: at, sent: 0 }))
+}
+
+/// Sends what is due. Returns whether the stream goes on.
+fn send(stream: &mut Stream, at: MonoTime, rate: BitRate) -> bool {
+    let due = rate.bytes_in(at.since(stream.begin)).0;
+    let mut offset = stream.sent;
+    while offset < due {
+        let (len, before) = ((due - offset) as usize, offset);
+        match rustix::fs::sendfile(&stream.connection, &stream.title, Some(&mut offset), len) {
+            Ok(_) if offset > before => {}
+            Err(rustix::io::Errno::AGAIN) => break,
+            // The end, or the player has gone.
+            Ok(_) | Err(_) => return false,
+        }
+    }
+    stream.sent = offset;
+    true
+}
