@@ -49,8 +49,8 @@ pub struct CpuUsage {
     pub tree: f64,
     /// The part of `tree` that ran in threads with a real-time policy, seconds.
     pub real_time: f64,
-    /// Run time of the receiver's thread, seconds. The receiver's core also sends for the server:
-    /// what a full congestion window held back goes out as the acknowledgements are handled there.
+    /// Run time of the receiver's thread, seconds: mostly switches to it and from it. A server that
+    /// runs before it causes one for many sends, another server one for each send.
     pub receiver: f64,
     /// Run time of the bench's other threads, such as the gap detector's, seconds.
     pub bench: f64,

@@ -139,7 +139,7 @@ pub struct Figures {
     pub cpu_per_gb: f64,
     /// The same of the threads alone.
     pub tree_per_gb: f64,
-    /// CPU seconds of the receiver per 10^9 payload bytes, which holds a part of the sending.
+    /// CPU seconds of the receiver per 10^9 payload bytes.
     pub receiver_per_gb: f64,
     /// Its parts, in CPU seconds.
     pub cost: Cost,

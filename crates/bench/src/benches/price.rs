@@ -123,8 +123,7 @@ fn summarise(load: &Load, judged: &[JudgedRun], report: &mut Report) {
     let values = |peer: usize, value: fn(&Figures) -> f64| -> Vec<f64> {
         judged.iter().filter(|run| run.peer == peer).map(|run| value(&run.figures)).collect()
     };
-    // The receiver's time holds a part of the sending: a server that leaves more of the work to
-    // it is no cheaper.
+    // The machine's cost: how often the receiver wakes depends on the server.
     let whole = |figures: &Figures| figures.cpu_per_gb + figures.receiver_per_gb;
     let ratios = |peer: usize| -> Vec<f64> {
         let of = |run: &&JudgedRun| run.peer == peer;
