@@ -1,9 +1,9 @@
 //! Measures what each server uses of its core, and moves servers by the balancer's proposals.
 //!
 //! Promise: the real-time side only counts; everything here runs on the control side, ten times a
-//! second, or once with a single core. A move that is refused changes nothing, and is not tried again at once. A core that goes
-//! offline loses its servers to others, whatever the configuration says about balancing; the thread
-//! of one that comes back is pinned again.
+//! second, or once with a single core. A move that is refused changes nothing, and is not tried
+//! again at once. A core that goes offline loses its servers to others, whatever the configuration
+//! says about balancing; the thread of one that comes back is pinned again.
 
 use std::io;
 use std::path::PathBuf;

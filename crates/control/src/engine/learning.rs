@@ -1,9 +1,8 @@
 //! Learned disk models: from the counters of the disk servers to the ledger.
 //!
-//! Promise: the ledger has the learned model of each disk as soon as the disk server has. The newest
-//! streams of an overloaded disk give way to the older ones. Each lasting change of a model is
-//! logged once.
-//! This module decides nothing: the estimator and the overload do.
+//! Promise: the ledger has the learned model of each disk as soon as the disk server has. The
+//! newest streams of an overloaded disk give way to the older ones. Each lasting change of a model
+//! is logged once. This module decides nothing: the estimator and the overload do.
 
 use std::path::PathBuf;
 use std::sync::Arc;
