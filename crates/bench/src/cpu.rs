@@ -49,8 +49,8 @@ pub struct CpuUsage {
     pub tree: f64,
     /// The part of `tree` that ran in threads with a real-time policy, seconds.
     pub real_time: f64,
-    /// Run time of the receiver's thread, seconds: mostly switches to it and from it. A server that
-    /// runs before it causes one for many sends, another server one for each send.
+    /// Run time of the receiver's thread, seconds. Most of it is switches of the processor to the
+    /// thread and away. A server with a higher priority than the receiver causes fewer of them.
     pub receiver: f64,
     /// Run time of the bench's other threads, such as the gap detector's, seconds.
     pub bench: f64,

@@ -6,8 +6,8 @@
 //! it is blind. The server's core is not watched: there a server's own kernel work, which no
 //! priority interrupts, would pass for a standstill and excuse the lateness that it causes.
 //!
-//! Where a server may use the receiver's core too, each look takes the core from one of them, so
-//! the detector looks less often there, and shorter standstills count against the server.
+//! If a server may use the receiver's core, each look interrupts the server or the receiver. The
+//! detector then looks less often, and shorter standstills count against the server.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

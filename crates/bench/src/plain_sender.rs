@@ -1,8 +1,8 @@
-//! A sender that does nothing but send evenly: what is left to any server that does.
+//! A server that only sends evenly. Its CPU time is a lower bound for all servers that do so.
 //!
-//! One real-time thread gives each connection its bytes by `sendfile`, so many times a second as it
-//! is told, in slots like those of Tactus. The kernel reads ahead. Nothing keeps what it has read
-//! in memory, nothing is admitted, refused or counted, and a slow disk stops everybody.
+//! One real-time thread sends to each connection by `sendfile`, a given number of times a second,
+//! in slots as Tactus does. The kernel reads ahead. The server keeps no block in memory and admits,
+//! refuses and counts nothing; a slow disk stops all its streams.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
@@ -14,7 +14,7 @@ use tactus_core::units::{BitRate, MonoTime, Nanos, SECOND};
 
 use crate::{clock, priority};
 
-/// What is sent, and how often.
+/// Options of the server.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
     /// The directory of the titles.
@@ -49,7 +49,7 @@ struct Stream {
 /// Sends until it is ended.
 pub fn run(options: &Options) -> Result<()> {
     priority::pin(options.core)?;
-    // The report of the bench says that nobody has it.
+    // Without SCHED_FIFO it runs as an ordinary thread.
     drop(priority::fifo(PRIORITY));
     let listener = TcpListener::bind(options.listen)?;
     listener.set_nonblocking(true)?;
@@ -62,7 +62,7 @@ pub fn run(options: &Options) -> Result<()> {
         loop {
             match listener.accept() {
                 Ok((connection, _)) => {
-                    // Who only knocks gets no stream.
+                    // A connection without a request gets no stream.
                     let Some(stream) = begin_stream(connection, &options.root, at)? else {
                         continue;
                     };
@@ -98,7 +98,7 @@ fn begin_stream(mut connection: TcpStream, root: &Path, at: MonoTime) -> Result<
     Ok(Some(Stream { connection, title, begin: at, sent: 0 }))
 }
 
-/// Sends what is due. Returns whether the stream goes on.
+/// Sends the due bytes of a stream. Returns false when the stream has ended.
 fn send(stream: &mut Stream, at: MonoTime, rate: BitRate) -> bool {
     let due = rate.bytes_in(at.since(stream.begin)).0;
     let mut offset = stream.sent;

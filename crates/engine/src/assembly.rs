@@ -63,7 +63,7 @@ pub struct LearningSetup {
     pub rules: Learning,
     /// What probes read with; set if the rules allow probes.
     pub probe: Option<ProbeSetup>,
-    /// Wakes the control side when streams may have to make room for others, or no longer.
+    /// Wakes the control side when the estimate of the disk changes.
     pub waker: Box<dyn Waker>,
 }
 

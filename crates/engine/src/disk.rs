@@ -325,9 +325,9 @@ fn flush_look(elapsed: Nanos, first: Nanos) -> Nanos {
     Nanos(elapsed.0 / 2).clamp(first.min(POLL_INTERVAL), POLL_INTERVAL)
 }
 
-/// What the control side knows about the disk.
+/// The estimate that the control side has.
 struct PublishedEstimate {
-    /// Wakes it when streams may have to make room for others, or no longer.
+    /// Wakes the control side when the ratio, the pressure or the leftover changes.
     waker: Option<Box<dyn Waker>>,
     last: Option<Estimate>,
 }

@@ -116,9 +116,9 @@ pub fn reopen(file: impl AsFd) -> io::Result<OwnedFd> {
     Ok(rustix::fs::open(path, flags, Mode::empty())?)
 }
 
-/// As [`reopen`]; where the process may ask for that, what is read of the new descriptor does not
-/// change the time of the last access. It costs 2 % of a send, and the read into memory before has
-/// noted the time.
+/// Opens the file of a descriptor again, like [`reopen`], for sends. If the process owns the file
+/// or is privileged, sends do not update its access time, which takes 2 % of a send. The read into
+/// memory has updated it already.
 ///
 /// # Errors
 /// As [`reopen`].

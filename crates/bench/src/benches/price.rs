@@ -99,7 +99,7 @@ fn peers() -> [Box<dyn Peer>; 7] {
         tactus("sendfile", sendfile(true)),
         tactus("direct", sendfile(false)),
         Box::new(Nginx(NginxStyle::Sendfile)),
-        // What no server can do without that sends as evenly as the first two.
+        // The lower bounds of servers that send as evenly as the first two.
         Box::new(PlainSender(18)),
         Box::new(PlainSender(9)),
     ]

@@ -1,4 +1,4 @@
-//! The sender that does nothing but send evenly: what even sends cost any server.
+//! A server that only sends evenly, a lower bound of the CPU time of all that do.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use super::{Peer, Server, Setting, address};
 use crate::priority;
 use crate::titles::Titles;
 
-/// It, with so many sends of each stream in a second.
+/// The server, with this number of sends per stream and second.
 #[derive(Clone, Copy, Debug)]
 pub struct PlainSender(pub u64);
 

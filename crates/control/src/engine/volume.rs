@@ -166,8 +166,8 @@ fn region(
 }
 
 /// Makes the disk server learn the model of the volume's disk. Without a file or memory for probes
-/// it learns from the reads of streams only. It wakes `reports` with what is news. Returns the
-/// renewer of the probes' device, too.
+/// it learns from the reads of streams only. The server wakes `reports` when its estimate changes.
+/// Also returns the renewer of the probes' device.
 pub(super) fn with_learning(
     setup: VolumeSetup<DiskDevice>,
     volume: &VolumeFacts,

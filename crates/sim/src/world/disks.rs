@@ -28,7 +28,8 @@ impl LearnedDisk {
     }
 }
 
-/// The longest interval of the server's control side, which a disk server wakes with what is news.
+/// Longest interval between two looks of the control side. A disk server wakes it earlier when the
+/// estimate changes.
 pub(super) const LOOK: Nanos = Nanos::from_millis(250);
 
 impl World {
