@@ -6,12 +6,17 @@
 //! ```text
 //!            head (consumer's)          tail (producer's)
 //!              v                          v
-//!    | free  | full | full | full | full | free | free |      slot = position & mask
+//!    | free  | full | full | full | full | free | free |      by position
+//!      chunk 1                chunk 0                         in memory
 //! ```
 //!
 //! Positions increase without end and wrap with `usize`; full is `tail - head == capacity`. Each
 //! side keeps a stale copy of the other's position and reloads it only when the copy says full or
 //! empty, so the two cache lines move once per batch and not once per value.
+//!
+//! The slots lie in chunks. For the next run of positions the producer takes the chunk that was
+//! emptied last. So a ring uses as much memory as it ever held values, not its whole capacity: it
+//! stays in the caches, and no real-time thread waits for the kernel to hand out memory for it.
 
 use std::mem::MaybeUninit;
 
@@ -23,17 +28,36 @@ use crate::sync::{Arc, AtomicUsize, CachePadded, Ordering, UnsafeCell};
 /// # Panics
 /// If `capacity` is zero or its power of two does not fit.
 pub fn ring<T: Send>(capacity: usize) -> (Producer<T>, Consumer<T>) {
+    ring_of_chunks(capacity, CHUNK)
+}
+
+/// Values of a chunk.
+const CHUNK: usize = 64;
+
+/// The same with chunks of at most `chunk` values, a power of two.
+fn ring_of_chunks<T: Send>(capacity: usize, chunk: usize) -> (Producer<T>, Consumer<T>) {
     assert!(capacity > 0, "a ring holds at least one value");
     let slots = capacity.checked_next_power_of_two().expect("the capacity fits in memory");
+    let chunk = chunk.min(slots);
+    // The values of a full ring may lie in one chunk more than they fill.
+    let chunks = slots / chunk + 1;
     let shared = Arc::new(Shared {
         head: CachePadded(AtomicUsize::new(0)),
         tail: CachePadded(AtomicUsize::new(0)),
-        slots: (0..slots).map(|_| UnsafeCell::new(MaybeUninit::uninit())).collect(),
+        chunk_bits: chunk.trailing_zeros(),
+        order: (0..chunks.next_power_of_two()).map(|_| UnsafeCell::new(0)).collect(),
+        slots: (0..chunks * chunk).map(|_| UnsafeCell::new(MaybeUninit::uninit())).collect(),
     });
-    (
-        Producer { shared: Arc::clone(&shared), capacity, tail: 0, head_seen: 0 },
-        Consumer { shared, head: 0, tail_seen: 0 },
-    )
+    let spare = (0..chunks).rev().map(|nth| nth * chunk).collect();
+    let producer = Producer {
+        shared: Arc::clone(&shared),
+        capacity,
+        tail: 0,
+        head_seen: 0,
+        spare,
+        taken_back: 0,
+    };
+    (producer, Consumer { shared, head: 0, tail_seen: 0 })
 }
 
 /// The side that pushes.
@@ -45,6 +69,10 @@ pub struct Producer<T> {
     tail: usize,
     /// The consumer's position at the last load: never beyond the true one.
     head_seen: usize,
+    /// Chunks without values, by their first slots; the one emptied last is at the end.
+    spare: Vec<usize>,
+    /// The chunks of all earlier positions are spare again.
+    taken_back: usize,
 }
 
 /// The side that pops.
@@ -118,6 +146,9 @@ impl<T: Send> Producer<T> {
     #[inline]
     fn write(&mut self, value: T) {
         debug_assert!(self.tail.wrapping_sub(self.head_seen) < self.capacity);
+        if self.shared.in_chunk(self.tail) == 0 {
+            self.begin_chunk();
+        }
         self.shared.slot(self.tail).with_mut(|slot| {
             // SAFETY: `head <= tail < head + capacity`, and there are at least as many slots, so
             // this one is empty, and it is ours until SYNC(filled) publishes it. Writing a
@@ -125,6 +156,23 @@ impl<T: Send> Producer<T> {
             unsafe { slot.write(MaybeUninit::new(value)) }
         });
         self.tail = self.tail.wrapping_add(1);
+    }
+
+    /// Takes a chunk for the positions from `tail` on.
+    fn begin_chunk(&mut self) {
+        self.free();
+        let chunk = 1 << self.shared.chunk_bits;
+        while self.head_seen.wrapping_sub(self.taken_back) >= chunk {
+            self.spare.push(self.shared.first_slot(self.taken_back));
+            self.taken_back = self.taken_back.wrapping_add(chunk);
+        }
+        let first = self.spare.pop().expect("there are more chunks than values fill");
+        self.shared.order_of(self.tail).with_mut(|order| {
+            // SAFETY: there are as many entries as chunks, so the chunk of the earlier positions of
+            // this one is spare again: by SYNC(emptied) the consumer has passed them, and it reads
+            // the entry again only after SYNC(filled).
+            unsafe { order.write(first) }
+        });
     }
 
     #[inline]
@@ -264,20 +312,50 @@ impl<T: Send> Drop for Drain<'_, T> {
 struct Shared<T> {
     head: CachePadded<AtomicUsize>,
     tail: CachePadded<AtomicUsize>,
+    /// A chunk has two to the power of this slots.
+    chunk_bits: u32,
+    /// The first slot of each chunk that holds values, in the order of their positions. At least as
+    /// long as there are chunks, and a power of two.
+    order: Box<[UnsafeCell<usize>]>,
     slots: Box<[UnsafeCell<MaybeUninit<T>>]>,
 }
 
 // SAFETY: a slot is touched by one side at a time, handed over by SYNC(filled) and SYNC(emptied);
-// values cross threads, hence `T: Send`. No reference to a `T` is ever shared.
+// values cross threads, hence `T: Send`. No reference to a `T` is ever shared. An entry of `order`
+// is written by the producer while the consumer has no position of its chunk, and handed over with
+// the first of them.
 unsafe impl<T: Send> Sync for Shared<T> {}
 // SAFETY: as above; owning it means owning the values in it.
 unsafe impl<T: Send> Send for Shared<T> {}
 
 impl<T> Shared<T> {
+    /// The slot of a position between `head` and `tail`, whose chunk has been taken.
     #[inline]
     fn slot(&self, position: usize) -> &UnsafeCell<MaybeUninit<T>> {
+        &self.slots[self.first_slot(position) + self.in_chunk(position)]
+    }
+
+    /// The place of a position in its chunk.
+    #[inline]
+    fn in_chunk(&self, position: usize) -> usize {
+        position & ((1 << self.chunk_bits) - 1)
+    }
+
+    /// The first slot of the chunk of such a position.
+    #[inline]
+    fn first_slot(&self, position: usize) -> usize {
+        self.order_of(position).with(|order| {
+            // SAFETY: the producer wrote the entry before SYNC(filled) published the position, and
+            // writes it again only after SYNC(emptied) of all positions of the chunk. What it reads
+            // itself needs no order.
+            unsafe { order.read() }
+        })
+    }
+
+    #[inline]
+    fn order_of(&self, position: usize) -> &UnsafeCell<usize> {
         // The length is a power of two, so the mask is in bounds for any position.
-        &self.slots[position & (self.slots.len() - 1)]
+        &self.order[(position >> self.chunk_bits) & (self.order.len() - 1)]
     }
 }
 

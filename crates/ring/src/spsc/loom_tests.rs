@@ -8,9 +8,9 @@ use super::*;
 
 /// One thread pushes `pushes` times while the other pops `pops` times; the rest is popped at the
 /// end. Neither waits, so loom can try every interleaving.
-fn hand_over(capacity: usize, pushes: u32, pops: u32) {
+fn hand_over(capacity: usize, chunk: usize, pushes: u32, pops: u32) {
     loom::model(move || {
-        let (mut producer, mut consumer) = ring(capacity);
+        let (mut producer, mut consumer) = ring_of_chunks(capacity, chunk);
         let pushing = thread::spawn(move || {
             (0..pushes).filter(|value| producer.push(*value).is_ok()).collect::<Vec<_>>()
         });
@@ -24,17 +24,23 @@ fn hand_over(capacity: usize, pushes: u32, pops: u32) {
 
 #[test]
 fn nothing_is_lost_or_doubled_with_one_slot() {
-    hand_over(1, 3, 3);
+    hand_over(1, CHUNK, 3, 3);
 }
 
 #[test]
 fn nothing_is_lost_or_doubled_with_two_slots() {
-    hand_over(2, 4, 4);
+    hand_over(2, CHUNK, 4, 4);
 }
 
 #[test]
 fn nothing_is_lost_or_doubled_with_four_slots() {
-    hand_over(4, 5, 3);
+    hand_over(4, CHUNK, 5, 3);
+}
+
+#[test]
+fn a_chunk_is_used_again_only_when_all_its_values_are_gone() {
+    hand_over(2, 1, 5, 4);
+    hand_over(4, 2, 6, 3);
 }
 
 #[test]
@@ -93,7 +99,7 @@ fn values_left_behind_are_dropped_once_whoever_ends_last() {
 #[test]
 fn what_is_looked_at_is_not_written_before_it_is_discarded() {
     loom::model(|| {
-        let (mut producer, mut consumer) = ring(2);
+        let (mut producer, mut consumer) = ring_of_chunks(2, 1);
         let pushing = thread::spawn(move || {
             let mut next = 0;
             for _ in 0..4 {

@@ -1,14 +1,19 @@
 //! The ring against a plain queue, between two threads, and at its edges.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
 use super::*;
 
 #[test]
 fn a_ring_behaves_as_a_bounded_queue() {
-    // A fixed pattern of pushes and pops beside a model, over many turns of the ring.
-    let (mut producer, mut consumer) = ring(5);
+    for chunk in [1, 2, 4, 8] {
+        behaves_as_a_bounded_queue(ring_of_chunks(5, chunk));
+    }
+}
+
+/// A fixed pattern of pushes and pops beside a model, over many turns of the ring.
+fn behaves_as_a_bounded_queue((mut producer, mut consumer): (Producer<u32>, Consumer<u32>)) {
     let capacity = producer.capacity();
     assert_eq!(capacity, 5, "not one more");
     let mut model = VecDeque::new();
@@ -52,10 +57,10 @@ fn a_drain_gives_back_only_what_was_taken() {
 #[test]
 fn positions_may_wrap_around() {
     let (mut producer, mut consumer) = ring(2);
-    let near_end = usize::MAX - 2;
+    let near_end = usize::MAX - 3;
     producer.shared.head.0.store(near_end, Ordering::Relaxed);
     producer.shared.tail.0.store(near_end, Ordering::Relaxed);
-    (producer.tail, producer.head_seen) = (near_end, near_end);
+    (producer.tail, producer.head_seen, producer.taken_back) = (near_end, near_end, near_end);
     (consumer.head, consumer.tail_seen) = (near_end, near_end);
     for value in 0..9 {
         assert_eq!(producer.push(value), Ok(()));
@@ -65,6 +70,22 @@ fn positions_may_wrap_around() {
         assert_eq!(consumer.pop(), Some(value + 100));
         assert_eq!(consumer.pop(), None);
     }
+}
+
+#[test]
+fn a_ring_that_holds_few_values_uses_little_memory() {
+    let (mut producer, mut consumer) = ring(10_000);
+    let mut chunks = HashSet::new();
+    let mut values = 0..;
+    for few in [100, 1, 70, 3].into_iter().cycle().take(1000) {
+        assert_eq!(producer.push_all(&mut values.by_ref().take(few)), few);
+        for nth in 0..consumer.len() {
+            chunks.insert(producer.shared.first_slot(consumer.head.wrapping_add(nth)));
+        }
+        assert_eq!(consumer.drain().count(), few);
+    }
+    // A hundred values lie in three chunks at most.
+    assert!(chunks.len() <= 3, "{chunks:?}");
 }
 
 #[test]
@@ -99,7 +120,7 @@ fn a_panicking_source_loses_nothing_already_pushed() {
 #[test]
 fn two_threads_lose_nothing_and_keep_the_order() {
     const VALUES: u64 = 300_000;
-    let (mut producer, mut consumer) = ring(16);
+    let (mut producer, mut consumer) = ring_of_chunks(16, 4);
     std::thread::scope(|scope| {
         scope.spawn(move || {
             let mut values = 0..VALUES;
