@@ -32,7 +32,8 @@ use tactus_notation::Auto;
 use tactus_ring::spsc::Consumer;
 use tactus_sys::disk::pages::FillerRights;
 use tactus_sys::file::CachedFiles;
-use tactus_sys::probe;
+use tactus_sys::memory;
+use tactus_sys::probe::{self, Machine};
 use tactus_sys::tcp::TcpLink;
 use tactus_sys::thread::{self, AbortOnPanic};
 use tactus_sys::waker::{self, Sleeper, Waker};
@@ -115,8 +116,16 @@ pub fn start(settings: &EngineSettings) -> io::Result<Engine> {
     };
     claimed.log_avoided();
     let mut degraded: Vec<_> = claimed.notes().into_iter().collect();
+    let machine = probe::machine();
+    if settings.memory.lock && !lock_memory(&machine) {
+        degraded.push(
+            "the program's memory is not locked: when memory is short it may be swapped out, and \
+             streams are late"
+                .to_owned(),
+        );
+    }
     let ClaimedPlan { plan, claims, .. } = claimed;
-    let mut facts = limits::volumes(settings, Bytes(probe::machine().memory.available))?;
+    let mut facts = limits::volumes(settings, Bytes(machine.memory.available))?;
     let server_counts = ServerCounts::of(&plan, count);
     let all_cores = all_cores_of(&plan, &cpus);
     let placement = placement_of(&plan, all_cores.len(), server_counts);
@@ -294,6 +303,12 @@ pub fn start(settings: &EngineSettings) -> io::Result<Engine> {
         write_path_waker,
         threads,
     })
+}
+
+/// Locks the program's memory. Where that has a limit it stays as it is: at the limit, threads and
+/// tables of later streams would be refused.
+fn lock_memory(machine: &Machine) -> bool {
+    machine.lockable.soft.is_none() && memory::lock_process().is_ok()
 }
 
 impl Drop for Engine {

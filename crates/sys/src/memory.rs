@@ -4,8 +4,8 @@
 //! Promise: the result is an amount that does not trigger the out-of-memory killer, as far as the
 //! kernel reports it. It is a snapshot, not a reservation.
 
-use std::fs;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 /// Memory of the machine and of this process' control groups.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -38,6 +38,18 @@ pub fn memory() -> Memory {
         limit: tightest.map(|(limit, _)| limit),
         left: tightest.map(|(_, left)| left),
     }
+}
+
+/// Locks the memory of this process, each page from its first use on, also memory taken later: then
+/// no thread waits until the kernel has brought a page back. Where locked memory has a limit, later
+/// requests for memory fail at it.
+///
+/// # Errors
+/// `ENOMEM` or `EPERM` if `RLIMIT_MEMLOCK` is too small and `CAP_IPC_LOCK` is missing.
+pub fn lock_process() -> io::Result<()> {
+    use rustix::mm::MlockAllFlags;
+    let flags = MlockAllFlags::CURRENT | MlockAllFlags::FUTURE | MlockAllFlags::ONFAULT;
+    Ok(rustix::mm::mlockall(flags)?)
 }
 
 /// One line of `/proc/meminfo`, in bytes; zero if it is missing.

@@ -128,17 +128,6 @@ pub fn set_name(name: &str) -> io::Result<()> {
     Ok(rustix::thread::set_name(&name)?)
 }
 
-/// Locks the whole process into memory, now and later. Pages are locked at their first touch, so
-/// large, hardly used mappings cost nothing.
-///
-/// # Errors
-/// `ENOMEM` or `EPERM` if `RLIMIT_MEMLOCK` is too small and `CAP_IPC_LOCK` is missing.
-pub fn lock_memory() -> io::Result<()> {
-    use rustix::mm::MlockAllFlags;
-    let flags = MlockAllFlags::CURRENT | MlockAllFlags::FUTURE | MlockAllFlags::ONFAULT;
-    Ok(rustix::mm::mlockall(flags)?)
-}
-
 fn set_policy(thread: Option<ThreadId>, policy: i32, priority: i32) -> io::Result<()> {
     // Zero means the calling thread.
     let id = thread.map_or(0, |thread| thread.0.as_raw_nonzero().get());

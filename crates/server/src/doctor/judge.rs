@@ -15,7 +15,7 @@ pub fn all(facts: &Facts, needs: &Requirements) -> Vec<Finding> {
     let mut findings = vec![
         cores(facts),
         real_time(facts),
-        locked_memory(facts, needs),
+        locked_memory(facts),
         memory(facts, needs),
         huge_pages(facts, needs),
         io_uring(facts),
@@ -151,18 +151,13 @@ fn real_time(facts: &Facts) -> Finding {
     }
 }
 
-fn locked_memory(facts: &Facts, needs: &Requirements) -> Finding {
-    // The program itself and its stacks, in addition to the arena.
-    let needed = Bytes(needs.arena.0 + 64 * MIB);
+fn locked_memory(facts: &Facts) -> Finding {
     match highest(facts.machine.lockable) {
         None => Finding::ok("memlock", "memory may be locked without a limit"),
-        Some(limit) if limit >= needed.0 => {
-            Finding::ok("memlock", format!("{} may be locked", Bytes(limit)))
-        }
         Some(limit) => Finding::warn(
             "memlock",
-            format!("{} may be locked, the server holds {needed}", Bytes(limit)),
-            "under memory pressure blocks can be swapped out, and their streams are late",
+            format!("{} may be locked, the server does without", Bytes(limit)),
+            "when memory is short, parts of the server may be swapped out, and streams are late",
             "before the start: ulimit -l unlimited; or in a systemd unit: LimitMEMLOCK=infinity",
         ),
     }

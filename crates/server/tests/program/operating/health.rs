@@ -27,6 +27,17 @@ fn n13_liveness_is_served_everywhere_and_readiness_at_the_admin_address() {
 }
 
 #[test]
+fn the_programs_memory_is_locked_or_the_status_says_that_it_is_not() {
+    let server = Server::new("");
+    let facts = fs::read_to_string(format!("/proc/{}/status", server.pid()));
+    let facts = facts.expect("it runs");
+    let locked = facts.lines().find_map(|line| line.strip_prefix("VmLck:"));
+    let is_locked = locked.expect("the kernel counts it").trim() != "0 kB";
+    let refusals = server.status()["degraded"].to_string();
+    assert_eq!(is_locked, !refusals.contains("memory is not locked"), "{facts}{refusals}");
+}
+
+#[test]
 fn n13_recordings_are_listed_without_a_token_at_the_admin_address_only() {
     let server = Server::with(&["--uploads"], "");
     let shown = get(&server.admin, "/api/v1/recordings", "");
