@@ -305,8 +305,8 @@ pub fn start(settings: &EngineSettings) -> io::Result<Engine> {
     })
 }
 
-/// Locks the program's memory. Where that has a limit it stays as it is: at the limit, threads and
-/// tables of later streams would be refused.
+/// Locks the program's memory, unless locked memory has a limit: later requests for memory would
+/// fail there.
 fn lock_memory(machine: &Machine) -> bool {
     machine.lockable.soft.is_none() && memory::lock_process().is_ok()
 }

@@ -6,17 +6,16 @@
 //! ```text
 //!            head (consumer's)          tail (producer's)
 //!              v                          v
-//!    | free  | full | full | full | full | free | free |      by position
-//!      chunk 1                chunk 0                         in memory
+//!    | free  | full | full | full | full | free | free |
 //! ```
 //!
 //! Positions increase without end and wrap with `usize`; full is `tail - head == capacity`. Each
 //! side keeps a stale copy of the other's position and reloads it only when the copy says full or
 //! empty, so the two cache lines move once per batch and not once per value.
 //!
-//! The slots lie in chunks. For the next run of positions the producer takes the chunk that was
-//! emptied last. So a ring uses as much memory as it ever held values, not its whole capacity: it
-//! stays in the caches, and no real-time thread waits for the kernel to hand out memory for it.
+//! The slots lie in chunks. The producer takes the chunk that was emptied last, so a ring touches
+//! memory for the most values that it has held, not for its capacity. That memory stays in the
+//! caches, and a real-time thread rarely causes a page fault.
 
 use std::mem::MaybeUninit;
 
@@ -39,7 +38,7 @@ fn ring_of_chunks<T: Send>(capacity: usize, chunk: usize) -> (Producer<T>, Consu
     assert!(capacity > 0, "a ring holds at least one value");
     let slots = capacity.checked_next_power_of_two().expect("the capacity fits in memory");
     let chunk = chunk.min(slots);
-    // The values of a full ring may lie in one chunk more than they fill.
+    // The values of a full ring may begin and end within a chunk.
     let chunks = slots / chunk + 1;
     let shared = Arc::new(Shared {
         head: CachePadded(AtomicUsize::new(0)),
@@ -150,9 +149,9 @@ impl<T: Send> Producer<T> {
             self.begin_chunk();
         }
         self.shared.slot(self.tail).with_mut(|slot| {
-            // SAFETY: `head <= tail < head + capacity`, and there are at least as many slots, so
-            // this one is empty, and it is ours until SYNC(filled) publishes it. Writing a
-            // `MaybeUninit` drops nothing.
+            // SAFETY: the chunk was spare when its first position began, and each position has a
+            // slot of its own in it, so this slot is empty, and it is ours until SYNC(filled)
+            // publishes it. Writing a `MaybeUninit` drops nothing.
             unsafe { slot.write(MaybeUninit::new(value)) }
         });
         self.tail = self.tail.wrapping_add(1);
@@ -166,7 +165,7 @@ impl<T: Send> Producer<T> {
             self.spare.push(self.shared.first_slot(self.taken_back));
             self.taken_back = self.taken_back.wrapping_add(chunk);
         }
-        let first = self.spare.pop().expect("there are more chunks than values fill");
+        let first = self.spare.pop().expect("a ring with room has a spare chunk");
         self.shared.order_of(self.tail).with_mut(|order| {
             // SAFETY: there are as many entries as chunks, so the chunk of the earlier positions of
             // this one is spare again: by SYNC(emptied) the consumer has passed them, and it reads
@@ -345,9 +344,9 @@ impl<T> Shared<T> {
     #[inline]
     fn first_slot(&self, position: usize) -> usize {
         self.order_of(position).with(|order| {
-            // SAFETY: the producer wrote the entry before SYNC(filled) published the position, and
-            // writes it again only after SYNC(emptied) of all positions of the chunk. What it reads
-            // itself needs no order.
+            // SAFETY: the producer wrote the entry before SYNC(filled) published the position. It
+            // overwrites the entry only after SYNC(emptied) of all positions of the chunk. Its own
+            // reads are on the thread of its writes.
             unsafe { order.read() }
         })
     }

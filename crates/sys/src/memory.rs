@@ -2,7 +2,8 @@
 //! of either version.
 //!
 //! Promise: the result is an amount that does not trigger the out-of-memory killer, as far as the
-//! kernel reports it. It is a snapshot, not a reservation.
+//! kernel reports it. It is a snapshot, not a reservation. [`lock_process`] keeps the memory that
+//! this process has in RAM.
 
 use std::path::{Path, PathBuf};
 use std::{fs, io};
@@ -40,9 +41,9 @@ pub fn memory() -> Memory {
     }
 }
 
-/// Locks the memory of this process, each page from its first use on, also memory taken later: then
-/// no thread waits until the kernel has brought a page back. Where locked memory has a limit, later
-/// requests for memory fail at it.
+/// Locks the present and future memory of this process, each page from its first use on. The kernel
+/// then neither swaps it out nor drops the program's code. If locked memory has a limit, requests
+/// for memory fail there later.
 ///
 /// # Errors
 /// `ENOMEM` or `EPERM` if `RLIMIT_MEMLOCK` is too small and `CAP_IPC_LOCK` is missing.
