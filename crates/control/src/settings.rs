@@ -169,7 +169,8 @@ pub enum Sendfile {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Memory {
     /// Memory for blocks, of all volumes together; by default a quarter of the free memory, at most
-    /// [`ARENA_MAX_AUTO`] or [`REFERENCE_MAX_AUTO`], or what the streams of a hard disk need.
+    /// [`ARENA_MAX_AUTO`], or by reference a third of it, at most [`REFERENCE_MAX_AUTO`], or what
+    /// the streams of a hard disk need.
     pub arena: Auto<Bytes>,
     /// Most streams at once.
     pub streams_max: u32,
@@ -338,8 +339,12 @@ pub enum BackEnd {
 /// Upper bound of the default memory for blocks, unless hard disks need more.
 pub const ARENA_MAX_AUTO: Bytes = Bytes(1024 * MIB);
 
-/// The same for blocks that stay in the page cache, which are larger where there is so much.
+/// The same for blocks that stay in the page cache.
 pub const REFERENCE_MAX_AUTO: Bytes = Bytes(2048 * MIB);
+
+/// From so much on these blocks are twice as large. A stream then takes at most half as much memory
+/// again, so this has room for as many streams as [`ARENA_MAX_AUTO`] with smaller blocks.
+pub const REFERENCE_MIN_AUTO: Bytes = Bytes(1536 * MIB);
 
 /// The disk model's file inside a volume.
 pub const MODEL_FILE: &str = ".tactus/disk-model.toml";

@@ -148,8 +148,8 @@ impl Core {
         self.due
     }
 
-    /// Returns true if it was interrupted, because a server waits for its arrival: what is left is
-    /// for the next turn, which is due at once.
+    /// Returns true if it was interrupted, because a server waits for its arrival or the turn has
+    /// lasted long: what is left is for the next turn, which is due at once.
     fn poll(&mut self, now: MonoTime, clock: &mut impl FnMut() -> MonoTime) -> bool {
         let mut read = now;
         for _ in 0..ROUNDS {
@@ -170,6 +170,9 @@ impl Core {
             }
             if !any {
                 break;
+            }
+            if read.since(now) > LONG_TURN {
+                return true;
             }
         }
         false
@@ -305,6 +308,10 @@ impl Core {
 /// all sends.
 pub const CORE_STALL: Nanos = Nanos::from_millis(10);
 
+/// A turn of this length ends when each server was polled once more: the next one has a fresh time,
+/// and datagrams that have become due meanwhile come first in it.
+const LONG_TURN: Nanos = Nanos::from_micros(500);
+
 /// Seats for which a core has room without an allocation.
 const SERVERS: usize = 64;
 
@@ -420,5 +427,24 @@ mod tests {
         assert_eq!((counted(&core), readings), ([200, 100], 4));
         turn(&mut core, &mut readings);
         assert_eq!((counted(&core), readings), ([200, 100], 4));
+    }
+
+    #[test]
+    fn a_long_turn_ends_when_each_server_was_polled_and_the_next_is_due_at_once() {
+        let mut core = Core::default();
+        let name = |job| ServerName { job, index: 0 };
+        core.place(name(Job::Disk), Box::new(Worker(3)));
+        core.place(name(Job::Link), Box::new(Worker(2)));
+        let begun = MonoTime(1000);
+        let turn = |core: &mut Core, each: Nanos| {
+            let mut polls = 0;
+            let wanted = core.turn_by(begun, || {
+                polls += 1;
+                begun + each.times(polls)
+            });
+            (wanted, polls)
+        };
+        assert_eq!(turn(&mut core, LONG_TURN), (Some(begun), 2));
+        assert_eq!(turn(&mut core, Nanos(1)), (None, 3));
     }
 }

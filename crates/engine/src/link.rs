@@ -30,7 +30,7 @@ use crate::link::best_effort::BestEffort;
 use crate::link::connection::Connection;
 use crate::link::delivery::Delivery;
 use crate::link::framing::{Call, CallResult, Framer, Limit, StarvedStream};
-use crate::link::schedule::Schedule;
+use crate::link::schedule::{SLOT_LOAD, Schedule};
 use crate::link::send_queue::SendQueue;
 use crate::message::{self, Backpressure, Chunks, Outcome, Rate, StreamId};
 use crate::pool::Pool;
@@ -74,8 +74,10 @@ pub struct LinkServer<P> {
     /// Buffer for packets whose bytes lie in the page cache.
     stage: Vec<u8>,
     patience: Patience,
-    /// The last slot whose streams have been visited.
+    /// The last slot whose streams have been visited, or are being visited.
     slot: Slot,
+    /// When its visits began.
+    since: MonoTime,
     counters: Arc<LinkCounters>,
     streams: Arc<[StreamCounters]>,
 }
@@ -109,6 +111,7 @@ impl<P: LinkPort> LinkServer<P> {
             stage: vec![0; framing::STAGE],
             patience: parts.patience,
             slot: Slot(0),
+            since: MonoTime(0),
             counters: parts.counters,
             streams: parts.streams,
         }
@@ -279,20 +282,33 @@ impl<P: LinkPort> LinkServer<P> {
         }
     }
 
-    /// Visits all streams of `slot`.
-    fn visit_slot(&mut self, now: MonoTime, slot: Slot) {
-        for tick in Tick::ALL {
-            let mut next = self.schedule.first(slot, tick);
-            while let Some(index) = next {
-                // Read before the visit: a stream that ends leaves the schedule.
-                next = self.schedule.after(index);
-                self.visit(now, slot, index);
+    /// Visits the streams of all slots up to `current`, or as many as send what fits into a slot:
+    /// in between, other servers of the core have their turn. What is late already is made up for
+    /// at once. Returns whether any stream was visited.
+    fn visit_due(&mut self, now: MonoTime, current: Slot) -> bool {
+        let mut left = SLOT_LOAD;
+        let mut any = false;
+        loop {
+            let is_late = Slot::at(self.since) > self.slot;
+            while left > 0
+                && let Some((index, load)) = self.schedule.next()
+            {
+                self.visit(now, index);
+                any = true;
+                if !is_late {
+                    left = left.saturating_sub(load);
+                }
             }
+            let next = self.schedule.next_visit(self.slot).filter(|&slot| slot <= current);
+            let Some(slot) = next.filter(|_| left > 0) else { return any };
+            self.schedule.begin(slot);
+            (self.slot, self.since) = (slot, now);
         }
     }
 
     /// Sends the due bytes of one delivery, of any source, framing and schedule.
-    fn visit(&mut self, now: MonoTime, slot: Slot, index: u32) {
+    fn visit(&mut self, now: MonoTime, index: u32) {
+        let slot = self.slot;
         let delivery = &mut self.deliveries[index as usize];
         if slot < delivery.first {
             return;
@@ -311,7 +327,7 @@ impl<P: LinkPort> LinkServer<P> {
             return self.wait_for_growth(index, readiness.allowed, until);
         }
         if readiness.is_due {
-            self.note_visit(now, index, until);
+            self.note_visit(index, until);
         }
         let attempt = self.send(now, index, readiness.limit);
         let delivery = &mut self.deliveries[index as usize];
@@ -376,8 +392,10 @@ impl<P: LinkPort> LinkServer<P> {
         }
     }
 
-    /// Counts a visit that sends new bytes.
-    fn note_visit(&mut self, now: MonoTime, index: u32, until: MonoTime) {
+    /// Counts a visit that sends new bytes, at the time when the visits of its slot began: of two
+    /// seconds, all of them count for the same.
+    fn note_visit(&mut self, index: u32, until: MonoTime) {
+        let now = self.since;
         let lateness = now.since(until);
         let delivery = &mut self.deliveries[index as usize];
         let second = delivery.window.visit(now, delivery.queue.sent, delivery.was_blocked);
@@ -582,14 +600,13 @@ impl<P: LinkPort + Send> Server for LinkServer<P> {
     fn poll(&mut self, now: MonoTime) -> bool {
         let mut any = self.take_requests(now);
         let current = Slot::at(now);
-        if current > self.slot {
+        if current > self.slot || self.schedule.is_visiting() {
             self.watch_stall(now);
-            while let Some(slot) = self.schedule.next_visit(self.slot).filter(|&s| s <= current) {
-                self.visit_slot(now, slot);
-                self.slot = slot;
-                any = true;
+            any |= self.visit_due(now, current);
+            if self.schedule.is_visiting() {
+                return true;
             }
-            self.slot = current;
+            self.slot = self.slot.max(current);
             any |= self.serve_best_effort(now);
             self.tell_moved();
         }
@@ -597,7 +614,10 @@ impl<P: LinkPort + Send> Server for LinkServer<P> {
         self.send_bursts(now) || any
     }
 
-    fn poll_timeout(&self, _now: MonoTime) -> Option<MonoTime> {
+    fn poll_timeout(&self, now: MonoTime) -> Option<MonoTime> {
+        if self.schedule.is_visiting() {
+            return Some(now);
+        }
         if !self.best_effort.is_empty() {
             return Some(Slot(self.slot.0 + 1).begin());
         }

@@ -51,6 +51,9 @@ use programs::Programs;
 use schedule::{Due, Event};
 use uploads::{Store, Uploader};
 
+/// The most turns in which a link visits the streams of one slot.
+const TURNS_OF_SLOT: u64 = 8;
+
 /// Turns a core, and checks that nothing is allocated or freed meanwhile.
 fn turn(core: &mut Core, now: MonoTime, clock: impl Fn() -> MonoTime) -> Option<MonoTime> {
     let mut wanted = None;
@@ -567,11 +570,12 @@ impl World {
         slot.last = now;
         slot.wanted = wanted;
         self.tally.turns += 1;
-        // The file server polls without sleep.
-        let lasts = if self.swarm.programs.is_empty() { Nanos(1) } else { swarm::TURN };
+        let lasts = self.least_turn();
         let actual = wanted.map(|wanted| {
             let late = match self.swarm.lateness {
                 Nanos(0) => Nanos(0),
+                // Its thread does not sleep.
+                _ if wanted <= now => Nanos(0),
                 most => Nanos(self.dice.below(most.0)),
             };
             after_pause(&self.swarm.pauses, (wanted + late).max(now + lasts))
@@ -589,6 +593,17 @@ impl World {
                 self.push(now + delay, Event::Answers { volume });
             }
         }
+    }
+
+    /// The least time from one turn of a core to the next.
+    fn least_turn(&self) -> Nanos {
+        // The file server polls without sleep.
+        if self.swarm.programs.is_empty() { Nanos(1) } else { swarm::TURN }
+    }
+
+    /// How late a stream of a healthy volume may be visited.
+    fn visit_lateness(&self) -> Nanos {
+        self.swarm.lateness + self.swarm.grace + self.least_turn().times(TURNS_OF_SLOT)
     }
 
     /// Wakes the core that a delivery server sits on, as the control side's waker does.

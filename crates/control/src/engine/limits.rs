@@ -21,7 +21,9 @@ use crate::class::Class;
 use crate::local::OWN_CLIENTS;
 use crate::measure::{self, VolumeModel};
 use crate::placement::{Job, ServerName};
-use crate::settings::{ARENA_MAX_AUTO, EngineSettings, REFERENCE_MAX_AUTO, Sendfile, Volume};
+use crate::settings::{
+    ARENA_MAX_AUTO, EngineSettings, REFERENCE_MAX_AUTO, REFERENCE_MIN_AUTO, Sendfile, Volume,
+};
 
 /// The properties of one volume.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -202,14 +204,15 @@ impl ArenaShare {
     /// Of each of `volumes`.
     fn of(arena: Auto<Bytes>, available: Bytes, volumes: usize) -> Self {
         let share = |all: Bytes| Bytes(all.0 / volumes.max(1) as u64);
-        let (most, usual, by_reference) = match arena {
-            Auto::Set(size) => (size, size, size),
+        let (most, usual, by_reference, enough) = match arena {
+            Auto::Set(size) => (size, size, size, REFERENCE_MAX_AUTO),
             Auto::Auto => {
-                let free = Bytes(available.0 / 4);
-                (free, free.min(ARENA_MAX_AUTO), free.min(REFERENCE_MAX_AUTO))
+                let quarter = Bytes(available.0 / 4);
+                let third = Bytes(available.0 / 3).min(REFERENCE_MAX_AUTO);
+                (quarter, quarter.min(ARENA_MAX_AUTO), third, REFERENCE_MIN_AUTO)
             }
         };
-        let is_enough = by_reference >= REFERENCE_MAX_AUTO;
+        let is_enough = by_reference >= enough;
         Self {
             usual: share(usual),
             by_reference: is_enough.then(|| share(by_reference)),
@@ -491,7 +494,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_by_reference_have_twice_the_memory_where_it_is_free() {
+    fn blocks_by_reference_have_more_memory_where_it_is_free() {
         let gib = |gib: u64| Bytes(gib * 1024 * MIB);
         let of = |arena, available| {
             let ArenaShare { usual, by_reference, most } = ArenaShare::of(arena, available, 2);
@@ -499,7 +502,8 @@ mod tests {
         };
         assert_eq!(of(Auto::Auto, gib(24)), [Some(512), Some(1024), Some(3072)]);
         assert_eq!(of(Auto::Auto, gib(8)), [Some(512), Some(1024), Some(1024)]);
-        assert_eq!(of(Auto::Auto, gib(6)), [Some(512), None, Some(768)]);
+        assert_eq!(of(Auto::Auto, gib(5)), [Some(512), Some(853), Some(640)]);
+        assert_eq!(of(Auto::Auto, gib(4)), [Some(512), None, Some(512)]);
         assert_eq!(of(Auto::Auto, gib(2)), [Some(256), None, Some(256)]);
         assert_eq!(of(Auto::Set(gib(2)), gib(1)), [Some(1024); 3]);
         assert_eq!(of(Auto::Set(gib(1)), gib(24)), [Some(512), None, Some(512)]);

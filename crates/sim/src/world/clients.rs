@@ -297,7 +297,7 @@ impl World {
                     rate: rate.0,
                     burst: burst.0,
                     tick: tick.span(),
-                    lateness: self.swarm.lateness + self.swarm.grace,
+                    lateness: self.visit_lateness(),
                 }),
             ),
         };

@@ -43,7 +43,7 @@ use compare::Comparer;
 use discard::{Discarder, FilePages};
 use pin::{Pin, Pipe};
 use random_access::RandomAccess;
-use resident::is_in_memory;
+use resident::Residence;
 
 /// The disk port on the page cache.
 pub struct DiskPages {
@@ -149,11 +149,11 @@ impl DiskPort for DiskPages {
         }
         let pipe = Arc::clone(&pin.pipe);
         let compare = pin.started(transfer.sum);
-        self.needs_device = !is_in_memory(transfer.file, transfer.offset.0, transfer.len);
-        let at = if self.needs_device { self.workers.idlest(1..) } else { 0 };
         let Transfer { file, offset, len, .. } = transfer;
+        let Residence { is_in_memory, is_ahead } = Residence::of(file, offset.0, len);
+        self.needs_device = !is_in_memory;
+        let at = if self.needs_device { self.workers.idlest(1..) } else { 0 };
         // The splice lets the kernel read the next part unless that is there.
-        let is_ahead = is_in_memory(file, offset.0 + u64::from(len), len);
         self.ahead = if is_ahead { 0 } else { len };
         self.workers.push(at, Job { transfer, compare, part: Part::New { pipe, keep: is_new } });
         self.in_flight += 1;

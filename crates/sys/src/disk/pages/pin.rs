@@ -31,6 +31,8 @@ pub(super) struct Pin {
     block: u32,
     /// Transfers into this block that have not ended.
     parts: u32,
+    /// Bytes of those that have ended.
+    held: usize,
     /// One of them has failed: the block is lost whatever its sum.
     is_broken: bool,
     /// The one that ends the block, when it has landed before others.
@@ -40,7 +42,7 @@ pub(super) struct Pin {
 impl Pin {
     pub(super) fn new(block: u32) -> io::Result<Self> {
         let pipe = Arc::new(Pipe::new(block)?);
-        Ok(Self { pipe, life: None, block, parts: 0, is_broken: false, waiting: None })
+        Ok(Self { pipe, life: None, block, parts: 0, held: 0, is_broken: false, waiting: None })
     }
 
     /// Whether the place begins a new life with this generation.
@@ -48,7 +50,6 @@ impl Pin {
         let is_new = self.life.replace(generation) != Some(generation);
         if is_new {
             assert_eq!(self.parts, 0, "a block is filled anew while it is being filled");
-            self.is_broken = false;
         }
         is_new
     }
@@ -70,6 +71,7 @@ impl Pin {
         self.is_broken |= completion.result.is_err();
         if is_final {
             self.parts -= 1;
+            self.held += completion.result.map_or(0, |count| count as usize);
         } else {
             self.waiting = Some(completion);
         }
@@ -81,10 +83,17 @@ impl Pin {
     }
 
     /// Gives up what the last life referred to.
-    pub(super) fn empty(&self, sink: &OwnedFd) {
-        let all = self.block as usize;
-        // An empty pipe answers EAGAIN; to `/dev/null` nothing else can fail.
-        while splice(self.pipe.0.as_raw_fd(), None, sink.as_raw_fd(), all).is_ok_and(|n| n > 0) {}
+    pub(super) fn empty(&mut self, sink: &OwnedFd) {
+        // What a transfer that failed has left in the pipe, nobody knows.
+        let mut left = if self.is_broken { usize::MAX } else { self.held };
+        (self.is_broken, self.held) = (false, 0);
+        while left > 0 {
+            // An empty pipe answers EAGAIN; to `/dev/null` nothing else can fail.
+            match splice(self.pipe.0.as_raw_fd(), None, sink.as_raw_fd(), self.block as usize) {
+                Ok(moved) if moved > 0 => left = left.saturating_sub(moved),
+                _ => break,
+            }
+        }
     }
 }
 

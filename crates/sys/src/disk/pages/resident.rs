@@ -27,10 +27,27 @@ pub(super) fn pages_of(file: FileHandle, offset: u64, len: u64) -> Option<u64> {
     (result == 0).then_some(found.cached)
 }
 
-/// Whether all of it is there; where nobody can tell, every block may have to be waited for.
-pub(super) fn is_in_memory(file: FileHandle, offset: u64, len: u32) -> bool {
-    let len = u64::from(len);
-    pages_of(file, offset, len).is_some_and(|pages| pages >= len.div_ceil(PAGE))
+/// What is there of a part of a file; where nobody can tell, every block may have to be waited for.
+pub(super) struct Residence {
+    /// All of it.
+    pub(super) is_in_memory: bool,
+    /// As much behind it.
+    pub(super) is_ahead: bool,
+}
+
+impl Residence {
+    /// Of the `len` bytes at `offset`.
+    pub(super) fn of(file: FileHandle, offset: u64, len: u32) -> Self {
+        let len = u64::from(len);
+        let whole = len.div_ceil(PAGE);
+        // Often both parts are there, and one look says so.
+        let both = pages_of(file, offset, 2 * len).unwrap_or(0);
+        if both >= 2 * whole {
+            return Self { is_in_memory: true, is_ahead: true };
+        }
+        let first = pages_of(file, offset, len).unwrap_or(0);
+        Self { is_in_memory: first >= whole, is_ahead: both.saturating_sub(first) >= whole }
+    }
 }
 
 /// The system call's number, the same on every architecture.

@@ -82,7 +82,8 @@ impl Fixture {
     }
 
     fn is_in_memory(&self, block: u64) -> bool {
-        is_in_memory(FileHandle(self.file.as_raw_fd()), block * u64::from(BLOCK), BLOCK)
+        let file = FileHandle(self.file.as_raw_fd());
+        Residence::of(file, block * u64::from(BLOCK), BLOCK).is_in_memory
     }
 
     /// Whether a block stays when the kernel takes back what nobody refers to.
