@@ -83,6 +83,8 @@ struct PendingRead {
     part: u32,
     when: MonoTime,
     is_promised: bool,
+    /// Its title was closed since: the handle may be another opening's when the answer is taken.
+    is_closed: bool,
 }
 
 /// A title that is open.
@@ -330,6 +332,8 @@ impl World {
             return;
         };
         open.is_closing = true;
+        let asked = slot.running.iter_mut().flat_map(|running| &mut running.asked);
+        asked.filter(|read| read.handle as usize == handle).for_each(|read| read.is_closed = true);
         let client = ClientId { index: at as u16, generation: slot.life };
         self.order(LocalCommand::Close { client, handle: handle as u32 });
     }
@@ -418,7 +422,17 @@ impl World {
         });
         let expected = open.len.saturating_sub(offset).min(u64::from(len)) as u32;
         let title = open.title;
-        let asked = PendingRead { token, handle, title, offset, expected, part, when, is_promised };
+        let asked = PendingRead {
+            token,
+            handle,
+            title,
+            offset,
+            expected,
+            part,
+            when,
+            is_promised,
+            is_closed: false,
+        };
         running.asked.push(asked);
         let must_ring = running.program.server_mark.must_ring();
         let looks = spec.looks.filter(|_| !running.is_looking);

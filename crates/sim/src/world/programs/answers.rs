@@ -95,10 +95,8 @@ impl World {
                 self.tally.reads += 1;
             }
             Err(errno) => {
-                let row = self.programs.slots[at].titles[asked.handle as usize].as_ref();
-                let is_closing = row.is_none_or(|row| row.is_closing || row.title != asked.title);
                 let is_true = match errno {
-                    EBADF => is_closing,
+                    EBADF => asked.is_closed,
                     EBUSY | ETIME => asked.is_promised && !is_kept,
                     EFAULT | EINVAL | EMSGSIZE | ENOSYS => false,
                     _ => open(&self.devices[volume]).is_damaged(asked.title),
