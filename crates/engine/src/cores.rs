@@ -149,7 +149,7 @@ impl Core {
     }
 
     /// Returns true if it was interrupted, because a server waits for its arrival or the turn has
-    /// lasted long: what is left is for the next turn, which is due at once.
+    /// lasted long. The next turn is then due at once and does the rest.
     fn poll(&mut self, now: MonoTime, clock: &mut impl FnMut() -> MonoTime) -> bool {
         let mut read = now;
         for _ in 0..ROUNDS {

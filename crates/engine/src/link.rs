@@ -282,9 +282,9 @@ impl<P: LinkPort> LinkServer<P> {
         }
     }
 
-    /// Visits the streams of all slots up to `current`, or as many as send what fits into a slot:
-    /// in between, other servers of the core have their turn. What is late already is made up for
-    /// at once. Returns whether any stream was visited.
+    /// Visits the streams of all slots up to `current`. It stops after a load of [`SLOT_LOAD`], so
+    /// that the other servers of the core are polled before the next streams. Late slots are
+    /// visited without such a stop. Returns whether any stream was visited.
     fn visit_due(&mut self, now: MonoTime, current: Slot) -> bool {
         let mut left = SLOT_LOAD;
         let mut any = false;

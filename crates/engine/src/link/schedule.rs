@@ -264,7 +264,6 @@ mod tests {
     fn a_slot_sends_for_no_longer_than_it_is_to_the_next_one_in_use() {
         let mut schedule = Schedule::new(400);
         for stream in 0..400 {
-            // As they come in a second, at twelve times the load of 8.8 Mbit/s each at last.
             let now = Slot(u64::from(stream) * 37);
             schedule.enter(stream, Tick::Ms55, 61_112, now);
             let slots = 0..TURN;
@@ -274,7 +273,7 @@ mod tests {
                 assert!(schedule.load[slot] <= free * SLOT_LOAD, "{slot} of {stream}");
             }
         }
-        // Six groups for each of eighteen visits a second: two for each hundred streams.
+        // At most six slots between two visits of a stream.
         assert!(used(&schedule) <= 6 * 18, "{}", used(&schedule));
     }
 

@@ -84,7 +84,7 @@ impl Pin {
 
     /// Gives up what the last life referred to.
     pub(super) fn empty(&mut self, sink: &OwnedFd) {
-        // What a transfer that failed has left in the pipe, nobody knows.
+        // A failed transfer may have left any number of bytes in the pipe.
         let mut left = if self.is_broken { usize::MAX } else { self.held };
         (self.is_broken, self.held) = (false, 0);
         while left > 0 {

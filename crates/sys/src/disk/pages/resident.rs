@@ -27,11 +27,11 @@ pub(super) fn pages_of(file: FileHandle, offset: u64, len: u64) -> Option<u64> {
     (result == 0).then_some(found.cached)
 }
 
-/// What is there of a part of a file; where nobody can tell, every block may have to be waited for.
+/// Which blocks of a file are in the page cache. Without `cachestat`, none counts as cached.
 pub(super) struct Residence {
-    /// All of it.
+    /// The block itself.
     pub(super) is_in_memory: bool,
-    /// As much behind it.
+    /// The block after it.
     pub(super) is_ahead: bool,
 }
 
