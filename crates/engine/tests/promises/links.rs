@@ -1,10 +1,11 @@
 //! Several link servers: each sends its own deliveries, as one would send them all.
 
 use tactus_core::ports::SocketHandle;
-use tactus_core::units::SECOND;
-use tactus_engine::message::{Command, Connection, LinkId, Outcome, Output, StreamId};
+use tactus_core::stagger::Tick;
+use tactus_core::units::{BitRate, Bytes, Nanos, SECOND};
+use tactus_engine::message::{Command, Connection, LinkId, Outcome, Output, Rate, StreamId};
 
-use crate::fixture::{BOTH, Fixture, LINKS, TITLE, content};
+use crate::fixture::{BOTH, CYCLE, Fixture, LINKS, Room, TITLE, content};
 use crate::{BY_THE_CLOCK, finished, retired};
 
 /// Starts a delivery of title 3 by a link server.
@@ -58,5 +59,37 @@ fn a_slot_is_used_by_one_link_server_after_another() {
         assert!(links[0].bytes.value() < TITLE.0 && links[1].bytes.value() == TITLE.0);
         assert_eq!(fixture.control.counters.streams[first.index as usize].bytes.value(), 0);
         assert_eq!(links[1].underruns.value(), 0);
+    }
+}
+
+#[test]
+fn the_other_servers_have_their_polls_between_the_visits_of_a_large_slot() {
+    const STREAMS: u64 = 10;
+    const EACH: u64 = 262_144;
+    // What a link server sends in one poll, as long as its slot is not late.
+    const LOAD: u64 = 2 * 1024 * 1024;
+    for memory in BOTH {
+        let mut fixture = Fixture::with(memory, Room { places: 128, window: 12 });
+        let rate = BitRate(EACH * 8 * Tick::Ms250.per_second());
+        let pace = Some(Rate { rate, burst: Bytes(0), tick: Tick::Ms250 });
+        let streams: Vec<_> =
+            (0..STREAMS).map(|title| fixture.start_with(title as i32, pace)).collect();
+        fixture.pass(SECOND);
+        let (visit, _) = fixture.sends(streams[0])[0];
+        let visit = visit + Tick::Ms250.span().times(5);
+        fixture.pass(visit.since(fixture.now).saturating_sub(CYCLE));
+        // The disk server looks for the end of a transfer in each of its polls.
+        fixture.disk().holds = true;
+        fixture.pass(visit.since(fixture.now) + Nanos(1));
+        assert!(fixture.at_the_device() > 0);
+        let network = fixture.network();
+        let sends = network.sends.iter().zip(&network.looks_before);
+        let sends: Vec<_> = sends.filter(|((at, ..), _)| *at == visit).collect();
+        let polls: Vec<u64> = sends
+            .chunk_by(|(_, looks), (_, after)| looks == after)
+            .map(|poll| poll.iter().map(|((.., bytes), _)| bytes).sum())
+            .collect();
+        assert_eq!(polls.iter().sum::<u64>(), STREAMS * EACH, "one slot visits all streams");
+        assert!(polls.iter().all(|&bytes| bytes < LOAD + EACH), "{polls:?}");
     }
 }
