@@ -11,6 +11,7 @@ mod working_file;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use super::*;
 
@@ -89,8 +90,18 @@ impl TestVolume {
 }
 
 async fn open(volume_dir: &TestVolume, options: StoreOptions) -> (Store, RecoveryReport) {
-    let medium = Arc::new(PlainMedium::new(4, 128 * 1024));
-    Store::open(volume_dir.0.path(), medium, options).await.unwrap()
+    let begun = Instant::now();
+    loop {
+        let medium = Arc::new(PlainMedium::new(4, 128 * 1024));
+        match Store::open(volume_dir.0.path(), medium, options.clone()).await {
+            // A child process that another test has just forked has a copy of the last lock, until
+            // it begins its program.
+            Err(OpenError::InUse(_)) if begun.elapsed() < Duration::from_secs(5) => {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            opened => return opened.unwrap(),
+        }
+    }
 }
 
 /// Bytes that depend on `seed`.
