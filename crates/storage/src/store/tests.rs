@@ -90,16 +90,23 @@ impl TestVolume {
 }
 
 async fn open(volume_dir: &TestVolume, options: StoreOptions) -> (Store, RecoveryReport) {
+    try_open(volume_dir, options).await.unwrap()
+}
+
+/// Waits for the lock of the last life: a child process that another test has just forked has a
+/// copy of it, until it begins its program.
+async fn try_open(
+    volume_dir: &TestVolume,
+    options: StoreOptions,
+) -> Result<(Store, RecoveryReport), OpenError> {
     let begun = Instant::now();
     loop {
         let medium = Arc::new(PlainMedium::new(4, 128 * 1024));
         match Store::open(volume_dir.0.path(), medium, options.clone()).await {
-            // A child process that another test has just forked has a copy of the last lock, until
-            // it begins its program.
             Err(OpenError::InUse(_)) if begun.elapsed() < Duration::from_secs(5) => {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
-            opened => return opened.unwrap(),
+            opened => return opened,
         }
     }
 }

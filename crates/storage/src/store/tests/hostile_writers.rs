@@ -329,13 +329,11 @@ async fn a09_the_server_s_own_directory_belongs_to_no_other_user() {
         println!("skipped: no right to give a directory to another user");
         return;
     }
-    let medium = || Arc::new(PlainMedium::new(4, 128 * 1024));
     let is_refused = |result: Result<(), OpenError>| match result {
         Err(OpenError::Foreign { owner, .. }) => owner == somebody,
         _ => false,
     };
-    let opened = Store::open(volume_dir.0.path(), medium(), options()).await;
-    assert!(is_refused(opened.map(drop)));
+    assert!(is_refused(try_open(&volume_dir, options()).await.map(drop)));
     assert!(is_refused(check(volume_dir.0.path())));
     // The owner of the volume may also own `.tactus`.
     std::os::unix::fs::chown(volume_dir.0.path(), Some(somebody), None).unwrap();
