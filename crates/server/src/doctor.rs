@@ -99,6 +99,10 @@ pub struct Requirements {
     pub arena: Bytes,
     /// Open files: connections, streams, blocks in the page cache, and a reserve.
     pub descriptors: u64,
+    /// Blocks that are sent by reference from the page cache; pipes hold the references.
+    pub cached: Bytes,
+    /// Whether a disk has an arm.
+    pub has_arm: bool,
     /// Whether `[link] rate` is configured, so that the speed of the interface is not needed.
     pub link_is_set: bool,
 }
@@ -141,7 +145,8 @@ impl Requirements {
                     Auto::Set(size) => size,
                     Auto::Auto => Bytes(free.0 / 4).min(ARENA_MAX_AUTO),
                 };
-                BlockMemory { arena, cached_blocks: arena.0 / FLASH_BLOCK.0 }
+                let cached_blocks = arena.0 / FLASH_BLOCK.0;
+                BlockMemory { arena, cached_blocks, cached: arena, has_arm: false }
             }
         };
         let taking = config.volumes.iter().filter(|volume| volume.uploads);
@@ -149,6 +154,8 @@ impl Requirements {
         Self {
             arena: Bytes(blocks.arena.0 + shares),
             descriptors: engine::open_files(&settings, blocks.cached_blocks),
+            cached: blocks.cached,
+            has_arm: blocks.has_arm,
             link_is_set: config.link.rate != Auto::Auto,
         }
     }

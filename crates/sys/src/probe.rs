@@ -41,6 +41,8 @@ pub struct Machine {
     pub lockable: Limit,
     /// Limit of open files.
     pub open_files: Limit,
+    /// Bytes that all pipes of this user may hold; `None` without a limit.
+    pub pipes: Option<Bytes>,
     /// Memory and its limits.
     pub memory: Memory,
     /// Huge pages.
@@ -114,6 +116,7 @@ pub fn machine() -> Machine {
         },
         lockable: lockable(),
         open_files: limit(Resource::Nofile),
+        pipes: pipes(),
         memory: memory::memory(),
         huge_pages: huge_pages(),
         io_uring: uring::try_out()
@@ -149,6 +152,31 @@ fn lockable() -> Limit {
         Ok(rights) if rights.contains(CapabilitySet::IPC_LOCK) => Limit { soft: None, hard: None },
         _ => limit(Resource::Memlock),
     }
+}
+
+/// The smaller one of `fs.pipe-user-pages-soft` and `fs.pipe-user-pages-hard`. Zero is no limit, and
+/// neither applies to a process with one of two capabilities outside of user namespaces (pipe(7)).
+fn pipes() -> Option<Bytes> {
+    let exempting = CapabilitySet::SYS_RESOURCE | CapabilitySet::SYS_ADMIN;
+    let rights = rustix::thread::capabilities(None).map(|sets| sets.effective);
+    if rights.is_ok_and(|rights| rights.intersects(exempting)) && !is_in_user_namespace() {
+        return None;
+    }
+    let limits =
+        ["soft", "hard"].map(|kind| number(format!("/proc/sys/fs/pipe-user-pages-{kind}")));
+    let pages = limits.into_iter().flatten().filter(|&pages| pages > 0).min()?;
+    Some(Bytes(pages * PAGE))
+}
+
+/// Smallest on common machines; with larger ones there is more room.
+const PAGE: u64 = 4096;
+
+/// The first user namespace maps all users to themselves.
+fn is_in_user_namespace() -> bool {
+    line("/proc/self/uid_map").is_some_and(|map| {
+        let numbers: Vec<&str> = map.split_whitespace().collect();
+        numbers != ["0", "0", "4294967295"]
+    })
 }
 
 fn limit(resource: Resource) -> Limit {
@@ -201,6 +229,30 @@ mod tests {
         assert!(machine.huge_pages.free <= machine.huge_pages.reserved);
         assert!(!machine.real_time.group_without_budget || machine.real_time.fifo.is_err());
     }
+
+    #[test]
+    fn what_the_pipes_of_a_user_may_hold_depends_on_the_rights_of_the_process() {
+        // Capabilities belong to a thread.
+        let without = std::thread::spawn(|| {
+            let mut rights = rustix::thread::capabilities(None).unwrap();
+            rights.effective.remove(CapabilitySet::SYS_RESOURCE | CapabilitySet::SYS_ADMIN);
+            rustix::thread::set_capabilities(None, rights).unwrap();
+            let count = pipes().map(|limit| limit.0 as usize / PIPE + 1);
+            let Some(count) = count.filter(|&count| count < 500) else {
+                println!("skipped: this host has another limit than 16,384 pages");
+                return Err(rustix::io::Errno::PERM);
+            };
+            let pipes = (0..count).map(|_| {
+                let (_read, write) = rustix::pipe::pipe()?;
+                rustix::pipe::fcntl_setpipe_size(&write, PIPE).map(|_| write)
+            });
+            pipes.collect::<Result<Vec<_>, _>>().map(|pipes| pipes.len())
+        });
+        assert_eq!(without.join().unwrap(), Err(rustix::io::Errno::PERM));
+    }
+
+    /// Bytes of the pipe of a block.
+    const PIPE: usize = 512 * 1024;
 
     #[test]
     fn lists_of_the_kernel_are_read() {

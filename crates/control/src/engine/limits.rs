@@ -166,6 +166,10 @@ pub struct BlockMemory {
     pub arena: Bytes,
     /// Blocks that are held by reference in the page cache, with open files.
     pub cached_blocks: u64,
+    /// Their bytes, for which pipes have room.
+    pub cached: Bytes,
+    /// Whether a volume's disk has an arm.
+    pub has_arm: bool,
 }
 
 /// The memory that a server with `settings` takes for blocks on a machine with `available` bytes of
@@ -175,10 +179,12 @@ pub struct BlockMemory {
 /// If a volume is not accessible, or its model file is wrong.
 pub fn block_memory(settings: &EngineSettings, available: Bytes) -> io::Result<BlockMemory> {
     let facts = volumes(settings, available)?;
-    let cached = facts.iter().filter(|volume| volume.sendfile());
+    let cached = || facts.iter().filter(|volume| volume.sendfile());
     Ok(BlockMemory {
         arena: Bytes(facts.iter().map(|volume| volume.arena().0).sum()),
-        cached_blocks: cached.map(|volume| u64::from(volume.limits.places())).sum(),
+        cached_blocks: cached().map(|volume| u64::from(volume.limits.places())).sum(),
+        cached: Bytes(cached().map(|volume| volume.arena().0).sum()),
+        has_arm: facts.iter().any(|volume| volume.model.has_arm()),
     })
 }
 

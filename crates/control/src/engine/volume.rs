@@ -95,7 +95,7 @@ fn by_reference(
         rights,
     };
     let port = DiskPages::open(options).map_err(|error| {
-        format!("pipes for its blocks: {error}; see fs.pipe-max-size and fs.pipe-user-pages-soft")
+        format!("pipes for its blocks: {error}; raise fs.pipe-user-pages-soft or fs.pipe-max-size")
     })?;
     Ok(VolumeSetup {
         port: port.into(),

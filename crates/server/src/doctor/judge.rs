@@ -20,16 +20,16 @@ pub fn all(facts: &Facts, needs: &Requirements) -> Vec<Finding> {
         huge_pages(facts, needs),
         io_uring(facts),
         descriptors(facts, needs),
-        governor(facts),
-        clock(facts),
     ];
+    findings.extend(pipes(facts, needs));
+    findings.extend([governor(facts), clock(facts)]);
     if let Some(volume) = &facts.volume {
         findings.push(direct_reads(volume));
         findings.push(file_system(volume));
         findings.push(flush(volume));
         if let Some(device) = &volume.device {
             findings.extend(scheduler(device));
-            findings.extend(read_ahead(device, &volume.direct));
+            findings.extend(read_ahead(device, &volume.direct, needs));
         }
         findings.push(disk_model(volume, facts.model.as_ref()));
     }
@@ -243,6 +243,36 @@ fn descriptors(facts: &Facts, needs: &Requirements) -> Finding {
     }
 }
 
+/// Without the right to large pipes, blocks cannot be kept in the page cache.
+fn pipes(facts: &Facts, needs: &Requirements) -> Option<Finding> {
+    let Bytes(needed) = needs.cached;
+    if needed == 0 {
+        return None;
+    }
+    let Some(limit) = facts.machine.pipes else {
+        return Some(Finding::ok("pipes", "pipes may hold any number of blocks"));
+    };
+    let found = format!("the pipes of a user may hold {limit} together");
+    if limit.0 >= needed {
+        return Some(Finding::ok("pipes", found));
+    }
+    let pages = (needed / PAGE + PIPE_PAGES_OF_OTHERS).next_power_of_two();
+    Some(Finding::warn(
+        "pipes",
+        format!("{found}, and blocks in the page cache need {}", needs.cached),
+        "streams are read directly and copied, for half as much CPU time again",
+        format!(
+            "sysctl fs.pipe-user-pages-soft={pages}; or in a systemd unit: \
+             ExecStartPre=+sysctl fs.pipe-user-pages-soft={pages}"
+        ),
+    ))
+}
+
+/// What the kernel lets an ordinary user have by default.
+const PIPE_PAGES_OF_OTHERS: u64 = 16_384;
+/// Smallest on common machines; with larger ones the limit is more generous.
+const PAGE: u64 = 4096;
+
 fn governor(facts: &Facts) -> Finding {
     match facts.machine.governor.as_deref() {
         None => Finding::ok("governor", "the processors' clock is not this system's to set"),
@@ -342,17 +372,18 @@ fn scheduler(device: &Device) -> Option<Finding> {
     })
 }
 
-fn read_ahead(device: &Device, direct: &DirectReads) -> Option<Finding> {
+fn read_ahead(device: &Device, direct: &DirectReads, needs: &Requirements) -> Option<Finding> {
     let size = device.read_ahead?;
     let found = format!("{} reads {size} ahead", device.name);
     if !matches!(direct, DirectReads::Refused(_)) {
-        if device.rotational == Some(true) {
-            let unused = found + "; streams read directly and do not need it";
-            return Some(Finding::ok("readahead", unused));
-        }
-        if size <= READ_AHEAD_MAX {
+        if needs.cached > Bytes(0) {
             let used = found + "; streams are sent from the page cache";
             return Some(Finding::ok("readahead", used));
+        }
+        // Virtual disks call themselves rotational whatever they are, so the model says it.
+        if needs.has_arm || size <= READ_AHEAD_MAX {
+            let unused = found + "; streams read directly and do not need it";
+            return Some(Finding::ok("readahead", unused));
         }
         return Some(Finding::warn(
             "readahead",

@@ -21,6 +21,7 @@ fn fine() -> Facts {
     machine.real_time = RealTime { fifo: Ok(()), group_without_budget: false, budget_us: None };
     machine.lockable = none;
     machine.open_files = none;
+    machine.pipes = None;
     machine.memory.available = 64 << 30;
     machine.memory.left = None;
     machine.huge_pages = HugePages {
@@ -72,8 +73,13 @@ fn fine() -> Facts {
     Facts { machine, network, volume: Some(volume), model, packets, udp_output_buffer }
 }
 
-const NEEDS: Requirements =
-    Requirements { arena: Bytes(1 << 30), descriptors: 12_000, link_is_set: false };
+const NEEDS: Requirements = Requirements {
+    arena: Bytes(1 << 30),
+    descriptors: 12_000,
+    cached: Bytes(0),
+    has_arm: false,
+    link_is_set: false,
+};
 
 fn only(findings: Vec<Finding>) -> Finding {
     let mut others = findings.into_iter().filter(|finding| finding.state != State::Ok);
@@ -143,8 +149,7 @@ fn each_thing_that_is_missing_is_named_with_its_cost_and_a_command() {
         }),
         ("readahead", State::Warn, "echo 512 > /sys/block/", |f| {
             with(f, |v| {
-                let device = v.device.as_mut().unwrap();
-                (device.rotational, device.read_ahead) = (Some(false), Some(Bytes(8 << 20)));
+                v.device.as_mut().unwrap().read_ahead = Some(Bytes(8 << 20));
             });
         }),
         ("direct", State::Warn, "put a title", |f| with(f, |v| v.direct = DirectReads::Untried)),
@@ -171,6 +176,43 @@ fn without_direct_reads_read_ahead_matters() {
     let state = |check| findings.iter().find(|finding| finding.check == check).unwrap().state;
     assert_eq!((state("direct"), state("readahead")), (State::Bad, State::Warn));
     assert!(any_bad(&findings));
+}
+
+#[test]
+fn how_streams_are_read_follows_from_the_disk_as_measured_and_not_from_its_own_word() {
+    let said = |rotational, read_ahead, needs: Requirements| {
+        let mut facts = fine();
+        with(&mut facts, |volume| {
+            let device = volume.device.as_mut().unwrap();
+            (device.rotational, device.read_ahead) = (Some(rotational), Some(Bytes(read_ahead)));
+        });
+        let mut findings = all(&facts, &needs).into_iter();
+        findings.find(|finding| finding.check == "readahead").unwrap()
+    };
+    // Virtual disks call themselves rotational.
+    let flash = said(true, 512 << 10, Requirements { cached: Bytes(2 << 30), ..NEEDS });
+    assert!(flash.found.contains("from the page cache"), "{flash:?}");
+    let arm = said(false, 8 << 20, Requirements { has_arm: true, ..NEEDS });
+    assert!(arm.state == State::Ok && arm.found.contains("read directly"), "{arm:?}");
+}
+
+#[test]
+fn pipes_must_have_room_for_the_blocks_in_the_page_cache() {
+    let mut facts = fine();
+    let needs = Requirements { cached: Bytes(2 << 30), ..NEEDS };
+    let pipes = |facts: &Facts, needs: &Requirements| {
+        all(facts, needs).into_iter().find(|finding| finding.check == "pipes")
+    };
+    assert_eq!(pipes(&facts, &needs).map(|found| found.state), Some(State::Ok), "no limit");
+    facts.machine.pipes = Some(Bytes(64 << 20));
+    let few = pipes(&facts, &needs).unwrap();
+    assert_eq!(few.state, State::Warn);
+    assert!(few.cost.is_some_and(|cost| cost.contains("copied")), "{few:?}");
+    assert!(few.fix.unwrap().starts_with("sysctl fs.pipe-user-pages-soft=1048576;"));
+    // What the command sets is enough.
+    facts.machine.pipes = Some(Bytes(1_048_576 * 4096));
+    assert_eq!(pipes(&facts, &needs).map(|found| found.state), Some(State::Ok));
+    assert_eq!(pipes(&facts, &NEEDS), None, "nothing is in the page cache");
 }
 
 #[test]
