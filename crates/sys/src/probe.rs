@@ -154,8 +154,8 @@ fn lockable() -> Limit {
     }
 }
 
-/// The smaller one of `fs.pipe-user-pages-soft` and `fs.pipe-user-pages-hard`. Zero is no limit, and
-/// neither applies to a process with one of two capabilities outside of user namespaces (pipe(7)).
+/// The smaller one of `fs.pipe-user-pages-soft` and `fs.pipe-user-pages-hard`. Zero is no limit.
+/// Neither applies to a process with one of two capabilities outside of user namespaces (pipe(7)).
 fn pipes() -> Option<Bytes> {
     let exempting = CapabilitySet::SYS_RESOURCE | CapabilitySet::SYS_ADMIN;
     let rights = rustix::thread::capabilities(None).map(|sets| sets.effective);
