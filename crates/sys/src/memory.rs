@@ -28,6 +28,9 @@ impl Memory {
     }
 }
 
+/// Bytes of a page: the smallest size on common machines.
+pub const PAGE: u64 = 4096;
+
 /// Reads the figures. An unreadable figure is zero, or absent.
 pub fn memory() -> Memory {
     let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();

@@ -6,6 +6,7 @@ use tactus_control::engine::READ_AHEAD_MAX;
 use tactus_control::placement;
 use tactus_core::units::{BitRate, Bytes, MIB};
 use tactus_notation::units::exact;
+use tactus_sys::memory::PAGE;
 use tactus_sys::probe::{Device, DirectReads, Interface, Limit, Volume};
 
 use super::{Facts, Finding, Requirements, State};
@@ -262,16 +263,14 @@ fn pipes(facts: &Facts, needs: &Requirements) -> Option<Finding> {
         format!("{found}, and blocks in the page cache need {}", needs.cached),
         "streams are read directly and copied, for half as much CPU time again",
         format!(
-            "sysctl fs.pipe-user-pages-soft={pages}; or in a systemd unit: \
-             ExecStartPre=+sysctl fs.pipe-user-pages-soft={pages}"
+            "sysctl fs.pipe-user-pages-soft={pages}, and in /etc/sysctl.d for later; the same for \
+             fs.pipe-user-pages-hard, unless it is 0"
         ),
     ))
 }
 
 /// What the kernel lets an ordinary user have by default.
 const PIPE_PAGES_OF_OTHERS: u64 = 16_384;
-/// Smallest on common machines; with larger ones the limit is more generous.
-const PAGE: u64 = 4096;
 
 fn governor(facts: &Facts) -> Finding {
     match facts.machine.governor.as_deref() {

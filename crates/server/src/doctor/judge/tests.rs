@@ -208,7 +208,7 @@ fn pipes_must_have_room_for_the_blocks_in_the_page_cache() {
     let few = pipes(&facts, &needs).unwrap();
     assert_eq!(few.state, State::Warn);
     assert!(few.cost.is_some_and(|cost| cost.contains("copied")), "{few:?}");
-    assert!(few.fix.unwrap().starts_with("sysctl fs.pipe-user-pages-soft=1048576;"));
+    assert!(few.fix.unwrap().starts_with("sysctl fs.pipe-user-pages-soft=1048576,"));
     // What the command sets is enough.
     facts.machine.pipes = Some(Bytes(1_048_576 * 4096));
     assert_eq!(pipes(&facts, &needs).map(|found| found.state), Some(State::Ok));

@@ -9,7 +9,8 @@ use std::time::Duration;
 use tactus_core::ports::FileHandle;
 
 use super::discard::{FOLIO_MAX, discard};
-use super::resident::{PAGE, pages_of};
+use super::resident::pages_of;
+use crate::memory::PAGE;
 
 /// While it lives, the kernel reads of this open file what is asked for, by single pages.
 pub(super) struct RandomAccess(FileHandle);

@@ -2,6 +2,8 @@
 
 use tactus_core::ports::FileHandle;
 
+use crate::memory::PAGE;
+
 #[repr(C)]
 struct Range {
     offset: u64,
@@ -52,4 +54,3 @@ impl Residence {
 
 /// The system call's number, the same on every architecture.
 const CACHESTAT: libc::c_long = 451;
-pub(super) const PAGE: u64 = 4096;

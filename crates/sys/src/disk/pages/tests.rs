@@ -6,12 +6,12 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
-use super::resident::PAGE;
 use super::*;
 use tactus_core::ports::{BlockRef, Direction};
 use tactus_core::units::Bytes;
 
 use crate::clock;
+use crate::memory::PAGE;
 
 const BLOCK: u32 = 64 * 1024;
 /// So much memory is never free.
