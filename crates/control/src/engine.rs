@@ -151,9 +151,10 @@ pub fn start(settings: &EngineSettings) -> io::Result<Engine> {
     let (ports, packets, gauge) =
         packets::open(settings, usize::from(server_counts.packets), &mut degraded);
     let rates = limits::link_rates(settings, packets.gaps.is_some());
+    let link = TcpLink::new(setups.iter().map(|setup| setup.port.held()));
     let setup = Setup {
         volumes: setups,
-        links: placement.links.iter().map(|_| TcpLink::new()).collect(),
+        links: placement.links.iter().map(|_| link.clone()).collect(),
         packets: packet_setups(settings, ports, rates.datagrams),
         local: (settings.local_clients > 0).then(|| LocalSetup {
             clients: settings.local_clients + OWN_CLIENTS,

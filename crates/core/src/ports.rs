@@ -210,6 +210,17 @@ pub struct FilePart {
     pub len: u32,
 }
 
+/// The place of a block that nobody else sends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct OwnPlace {
+    /// Number of the volume.
+    pub volume: u32,
+    /// The place of the block.
+    pub place: u32,
+    /// The next part of the same stream follows at once.
+    pub has_more: bool,
+}
+
 /// A network path.
 pub trait LinkPort {
     /// Offers `parts`, in order, to `socket`. Never blocks.
@@ -217,6 +228,19 @@ pub trait LinkPort {
 
     /// Offers a part of a file to `socket`; the page cache must hold it. Never blocks.
     fn send_file(&mut self, now: MonoTime, socket: SocketHandle, part: FilePart) -> SendResult;
+
+    /// As [`Self::send_file`], of a block that nobody else sends: its place may give up what has
+    /// been sent.
+    fn send_own(
+        &mut self,
+        now: MonoTime,
+        socket: SocketHandle,
+        place: OwnPlace,
+        part: FilePart,
+    ) -> SendResult {
+        let _ = place;
+        self.send_file(now, socket, part)
+    }
 
     /// Copies a part of a file, which the page cache must hold, into memory of the same length.
     ///

@@ -1,7 +1,8 @@
 //! The block server: which block of which title is in memory, and which streams hold it.
 //!
-//! Promise: a block is read once however many streams want it, is never evicted while a stream
-//! holds it, and answers each want exactly once. The block server is the only owner of its arena. A
+//! Promise: streams that want a block while it is in memory, or on its way there, share it, unless
+//! it is in the page cache and one stream's alone. A block is never evicted while a stream holds
+//! it, and each want is answered exactly once. The block server is the only owner of its arena. A
 //! read without waiters is dropped unless the disk has begun it. A block that is known to differ
 //! from the stored bytes is lent to no stream. It decides nothing about time: deadlines pass
 //! through it to the disk.
@@ -102,6 +103,8 @@ struct Fill {
     waiters: List,
     /// Number of waiters that have not been abandoned.
     wanting: u32,
+    /// The first waiter wants the block for others, too.
+    is_shared: bool,
 }
 
 /// A want to answer.
@@ -248,7 +251,8 @@ impl BlockServer {
         let mut waiters = List::default();
         self.waiters.push_back(&mut waiters, waiter);
         let content = Content { len: want.len, sum: want.sum };
-        Fill { content, job, best_effort: want.best_effort, waiters, wanting: 1 }
+        let BlockRequest { best_effort, is_shared, .. } = want;
+        Fill { content, job, best_effort, waiters, wanting: 1, is_shared }
     }
 
     /// A place for a block that is to be read. The ledger grants no more blocks than there are
@@ -335,7 +339,7 @@ impl BlockServer {
             Ok(bytes) if bytes >= fill.content.len => {
                 self.keeper.filled(block);
                 if self.is_intact(block, &fill) {
-                    self.hand_out(place, &mut fill.waiters);
+                    self.hand_out(place, &mut fill);
                     return;
                 }
                 BlockReadError::Fault(DiskFault::DAMAGED)
@@ -382,16 +386,26 @@ impl BlockServer {
         found == sum.crc32c
     }
 
-    /// Lends a filled block to all its waiters.
-    fn hand_out(&mut self, place: u32, waiters: &mut List) {
+    /// Lends a filled block to all its waiters. In the page cache, a block of a single one is its
+    /// own: for others the cache has the pages, and the owner may send them out of the place.
+    fn hand_out(&mut self, place: u32, fill: &mut Fill) {
         let entry = &mut self.places[place as usize];
         entry.state = State::Leased;
-        let mut is_lent = false;
-        while let Some(waiter) = self.waiters.pop_front(waiters) {
-            is_lent = true;
-            self.lend(place, waiter);
+        let first = self.waiters.pop_front(&mut fill.waiters).expect("somebody has asked for it");
+        let mut next = self.waiters.pop_front(&mut fill.waiters);
+        if self.view.is_none() && next.is_none() && !fill.is_shared {
+            if let Some(key) = entry.key.take() {
+                self.index.remove(key);
+            }
+            let block = BlockRef { place, generation: entry.generation };
+            let lease = self.keeper.lend_solely(block);
+            return self.answer(first.requester, FromBlock::Ready { token: first.token, lease });
         }
-        assert!(is_lent, "somebody has asked for it");
+        self.lend(place, first);
+        while let Some(waiter) = next {
+            self.lend(place, waiter);
+            next = self.waiters.pop_front(&mut fill.waiters);
+        }
     }
 
     fn lend(&mut self, place: u32, waiter: Waiter) {

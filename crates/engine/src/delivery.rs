@@ -694,6 +694,7 @@ fn want_of(
         deadline,
         position: position + offset,
         best_effort: entry.rate.is_none(),
+        is_shared: entry.pinned.is_some(),
     }
 }
 

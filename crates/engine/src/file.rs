@@ -574,6 +574,7 @@ fn want_of(origin: &Origin, block: u64, block_size: Bytes, token: u32) -> BlockR
         deadline: MonoTime(u64::MAX),
         position: origin.position + offset,
         best_effort: true,
+        is_shared: true,
     }
 }
 

@@ -65,6 +65,8 @@ pub(crate) struct BlockRequest {
     pub(crate) deadline: MonoTime,
     pub(crate) position: u64,
     pub(crate) best_effort: bool,
+    /// The block is to serve others, too. Otherwise a block in the page cache may be its own.
+    pub(crate) is_shared: bool,
 }
 
 /// The answer to a [`BlockRequest`].

@@ -43,7 +43,7 @@ use tactus_core::ports::DiskFault;
 use tactus_core::stagger::Tick;
 use tactus_core::sums::{Sums, UNIT};
 use tactus_core::units::{BitRate, Bytes, MILLISECOND, Nanos, SECOND};
-use tactus_engine::message::{Command, Extent, Outcome, Rate, Report, StreamId, WriteAnswer};
+use tactus_engine::message::{Command, Extent, Outcome, Pin, Rate, Report, StreamId, WriteAnswer};
 
 /// 2 Mbit/s: the title takes ten seconds.
 const RATE: u64 = 2_097_152;
@@ -287,7 +287,7 @@ fn a_stop_of_an_earlier_life_ends_nobody() {
 }
 
 #[test]
-fn a_followers_blocks_are_hits() {
+fn a_followers_blocks_are_hits_in_an_arena_and_its_own_in_the_page_cache() {
     for memory in BOTH {
         let mut fixture = Fixture::new(memory);
         let viewer = fixture.start(1, RATE);
@@ -298,10 +298,40 @@ fn a_followers_blocks_are_hits() {
             assert_eq!(fixture.received(stream), content(1, 0, TITLE.0));
         }
         let blocks = TITLE.0 / u64::from(BLOCK);
-        assert_eq!(fixture.disk().reads.len() as u64, blocks, "each block is read once");
+        // The page cache has what the first one has read. Each sends out of its own places.
+        let (reads, hits, own) = match memory {
+            Memory::Arena => (blocks, blocks, 0),
+            Memory::PageCache => (2 * blocks, 0, 2 * TITLE.0),
+        };
+        assert_eq!(fixture.disk().reads.len() as u64, reads);
         let counters = &fixture.control.counters.blocks[0];
-        assert_eq!((counters.misses.value(), counters.hits.value()), (blocks, blocks));
+        assert_eq!((counters.misses.value(), counters.hits.value()), (reads, hits));
+        assert_eq!(fixture.network().own, own);
     }
+}
+
+#[test]
+fn blocks_that_several_streams_have_are_not_sent_out_of_their_places() {
+    let mut fixture = Fixture::new(Memory::PageCache);
+    // The second one wants each block while it is being read.
+    let streams = [fixture.start(1, RATE), fixture.start(1, RATE)];
+    fixture.pass(SECOND.times(11));
+    for stream in streams {
+        assert_eq!(fixture.received(stream), content(1, 0, TITLE.0));
+        assert_eq!(finished(&fixture, stream), Some((Outcome::Complete, TITLE)));
+    }
+    let blocks = TITLE.0 / u64::from(BLOCK);
+    assert_eq!(fixture.disk().reads.len() as u64, blocks, "each block is read once");
+    assert_eq!(fixture.network().own, 0);
+    // A pinned title.
+    let whole = fixture.start_of(2, None, 0..TITLE.0);
+    let (stream, window) = (whole.stream, blocks as u32);
+    fixture.command(Command::Pin(Pin { stream, origin: whole.origin, window }));
+    fixture.pass(SECOND);
+    let viewer = fixture.start(2, RATE);
+    fixture.pass(SECOND.times(11));
+    assert_eq!(fixture.received(viewer), content(2, 0, TITLE.0));
+    assert_eq!(fixture.network().own, 0);
 }
 
 #[test]
@@ -458,8 +488,8 @@ fn a_part_is_offered_only_while_its_blocks_are_leased() {
         fixture.pass(SECOND.times(11));
         assert_eq!(fixture.received(stream), content(1, 0, TITLE.0));
         assert_eq!(finished(&fixture, stream), Some((Outcome::Complete, TITLE)));
-        let evictions = fixture.control.counters.blocks[0].evictions.value();
-        assert_eq!(evictions, TITLE.0 / u64::from(BLOCK) - u64::from(room.places));
+        assert_eq!(fixture.network().own, TITLE.0);
+        assert_eq!(fixture.disk().reads.len() as u64, TITLE.0 / u64::from(BLOCK));
     }
 }
 

@@ -28,6 +28,7 @@
 //! byte.
 
 use std::alloc::Layout;
+use std::collections::VecDeque;
 use std::ptr::NonNull;
 
 use crate::sync::{Arc, AtomicU64, Ordering};
@@ -56,12 +57,18 @@ pub struct BlockRef {
 pub struct Lease {
     block: BlockRef,
     arena: u32,
+    is_sole: bool,
 }
 
 impl Lease {
     /// The block.
     pub fn block(&self) -> BlockRef {
         self.block
+    }
+
+    /// Whether nobody else gets a lease of the block before this one is given back.
+    pub fn is_sole(&self) -> bool {
+        self.is_sole
     }
 }
 
@@ -117,8 +124,9 @@ pub fn elsewhere(places: u32, block_size: u32) -> ArenaOwner {
 /// The owner of the block states: the block server.
 pub struct ArenaOwner {
     shared: Arc<Shared>,
-    /// Free places; the last freed one is reused first, while its cache lines are warm.
-    free: Vec<u32>,
+    /// Free places. Of an arena, the last freed one is reused first, while its cache lines are
+    /// warm. Elsewhere the first freed one is: what it held leaves the page cache with its reuse.
+    free: VecDeque<u32>,
     counts: Counts,
 }
 
@@ -150,7 +158,10 @@ impl ArenaOwner {
 
     /// Free → InKernel, in a new generation. `None` if no place is free.
     pub fn take(&mut self) -> Option<BlockRef> {
-        let place = self.free.pop()?;
+        let place = match self.shared.region {
+            Some(_) => self.free.pop_back(),
+            None => self.free.pop_front(),
+        }?;
         // Relaxed: only this keeper writes the word of a Free place.
         let word = self.shared.word(place).load(Ordering::Relaxed);
         let taken = Word(word).taken();
@@ -207,7 +218,18 @@ impl ArenaOwner {
                 self.counts.lent += 1;
             }
         }
-        Lease { block, arena: self.shared.id }
+        Lease { block, arena: self.shared.id, is_sole: false }
+    }
+
+    /// Ready → Lent. The caller lends the block to nobody else before the lease is given back.
+    ///
+    /// # Panics
+    /// If the block is in another state or generation.
+    pub fn lend_solely(&mut self, block: BlockRef) -> Lease {
+        self.step(block, State::Ready, 0, State::Lent, 1);
+        self.counts.ready -= 1;
+        self.counts.lent += 1;
+        Lease { block, arena: self.shared.id, is_sole: true }
     }
 
     /// Takes a lease back. True if it was the last one and the block became Ready.
@@ -239,7 +261,7 @@ impl ArenaOwner {
 
     fn release(&mut self, place: u32) {
         self.counts.free += 1;
-        self.free.push(place);
+        self.free.push_back(place);
     }
 
     /// Moves one block, or stops the program if the block is not in the expected state.

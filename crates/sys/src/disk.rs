@@ -14,12 +14,13 @@ pub mod threads;
 pub mod uring;
 
 use std::io;
+use std::sync::Arc;
 
 use tactus_core::ports::{Completion, Direction, DiskPort, Sync, SyncResult, Transfer};
 use tactus_core::units::{MILLISECOND, MonoTime, Nanos};
 use tactus_ring::arena::View;
 
-use crate::disk::pages::DiskPages;
+use crate::disk::pages::{DiskPages, HeldBlocks};
 use crate::disk::threads::DiskThreads;
 use crate::disk::uring::{DiskRing, Registration, RingFacts, RingRenewer, Tender};
 use crate::disk::writes::{WriteOptions, WriteThreads};
@@ -197,6 +198,14 @@ impl DiskDevice {
             Some(DiskWrites::Threads { .. }) | None => None,
         };
         DeviceRenewer(reads.into_iter().chain(writes).collect())
+    }
+
+    /// Its blocks in the page cache, if it keeps them there.
+    pub fn held(&self) -> Option<Arc<HeldBlocks>> {
+        match &self.reads {
+            Reads::Pages(port) => Some(port.held()),
+            Reads::Ring(_) | Reads::Threads { .. } => None,
+        }
     }
 
     fn reads(&mut self) -> &mut dyn DiskPort {

@@ -21,11 +21,12 @@ mod netlink;
 pub mod activation;
 pub mod file;
 pub mod sound_device;
-pub mod tcp;
 pub mod udp_input;
 
 pub mod packets;
 
 pub mod disk;
+
+pub mod tcp;
 
 pub mod probe;

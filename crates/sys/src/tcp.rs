@@ -9,10 +9,12 @@
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd};
+use std::sync::Arc;
 
-use tactus_core::ports::{FilePart, LinkPort, SendResult, SocketHandle};
+use tactus_core::ports::{FilePart, LinkPort, OwnPlace, SendResult, SocketHandle};
 use tactus_core::units::MonoTime;
 
+use crate::disk::pages::HeldBlocks;
 use crate::file;
 
 /// Limit of parts of one send; further ones wait for the next. Sixteen blocks of 64 KiB are more
@@ -20,13 +22,16 @@ use crate::file;
 pub const PARTS_MAX: usize = 64;
 
 /// A link port whose handles are file descriptors of connected sockets.
-#[derive(Debug, Default)]
-pub struct TcpLink(());
+#[derive(Clone, Default)]
+pub struct TcpLink {
+    /// The blocks of each volume that has some in the page cache.
+    held: Box<[Option<Arc<HeldBlocks>>]>,
+}
 
 impl TcpLink {
-    /// Makes the port, which has no state.
-    pub fn new() -> Self {
-        Self(())
+    /// Makes the port; `held` are the blocks of each volume that are in the page cache.
+    pub fn new(held: impl IntoIterator<Item = Option<Arc<HeldBlocks>>>) -> Self {
+        Self { held: held.into_iter().collect() }
     }
 }
 
@@ -62,6 +67,23 @@ impl LinkPort for TcpLink {
                 errno @ (libc::EIO | libc::ESTALE) => SendResult::Lost(errno),
                 errno => refused(errno),
             },
+        }
+    }
+
+    fn send_own(
+        &mut self,
+        now: MonoTime,
+        socket: SocketHandle,
+        place: OwnPlace,
+        part: FilePart,
+    ) -> SendResult {
+        assert!(part.len > 0, "a send of nothing has no answer");
+        let held = self.held.get(place.volume as usize).and_then(Option::as_ref);
+        match held.and_then(|held| held.send(socket.0, place, part)) {
+            Some(Ok(0)) => SendResult::Blocked,
+            Some(Ok(taken)) => SendResult::Some(taken as u32),
+            Some(Err(errno)) => refused(errno),
+            None => self.send_file(now, socket, part),
         }
     }
 
@@ -189,7 +211,7 @@ mod tests {
     #[test]
     fn parts_arrive_in_order_and_whole() {
         let (ours, mut peer) = pair();
-        let mut link = TcpLink::new();
+        let mut link = TcpLink::default();
         assert_eq!(link.send(NOW, handle(&ours), &[b"one"]), SendResult::Some(3));
         assert_eq!(link.send(NOW, handle(&ours), &[b"", b" two", b" three"]), SendResult::Some(10));
         let many: Vec<&[u8]> = vec![b"x"; PARTS_MAX + 3];
@@ -205,7 +227,7 @@ mod tests {
         let (ours, mut peer) = pair();
         let wanted = Preparation { not_sent_max: Some(65_536), send_buffer: Some(32_768) };
         prepare(&ours, wanted).unwrap();
-        let mut link = TcpLink::new();
+        let mut link = TcpLink::default();
         let data: Vec<u8> = (0..1_000_000_u32).map(|at| (at % 251) as u8).collect();
         let mut sent = 0;
         let mut blocked = 0;
@@ -245,7 +267,7 @@ mod tests {
         let data: Vec<u8> = (0..300_000_u32).map(|at| (at % 253) as u8).collect();
         title.write_all(&data).unwrap();
         let file = FileHandle(title.as_raw_fd());
-        let mut link = TcpLink::new();
+        let mut link = TcpLink::default();
         let mut send = |offset, len| {
             link.send_file(NOW, handle(&ours), FilePart { file, offset: Bytes(offset), len })
         };
@@ -283,7 +305,7 @@ mod tests {
     fn a_peer_that_is_gone_is_reported_without_a_signal() {
         let (ours, peer) = pair();
         drop(peer);
-        let mut link = TcpLink::new();
+        let mut link = TcpLink::default();
         let broken = (0..1000).find_map(|_| match link.send(NOW, handle(&ours), &[b"data"]) {
             SendResult::Broken(errno) => Some(errno),
             _ => None,

@@ -21,7 +21,7 @@ mod plain;
 
 use tactus_core::byte_clock::ByteClock;
 use tactus_core::datagrams::{Cutting, Framing, Gathering};
-use tactus_core::ports::{FilePart, LinkPort, SendResult};
+use tactus_core::ports::{FilePart, LinkPort, OwnPlace, SendResult};
 use tactus_core::units::{Bytes, MonoTime, Nanos, SECOND};
 
 use crate::egress::{BlockPart, Memory};
@@ -139,6 +139,14 @@ impl<'a, P: LinkPort> Call<'a, P> {
                 let offset = part.offset + Bytes(at as u64);
                 port.read(now, FilePart { offset, len: into.len() as u32, ..part }, into)
             }),
+        }
+    }
+
+    /// As [`Self::send_file`], of a block that nobody else sends.
+    fn send_own(&mut self, end: &ConnectionEnd, place: OwnPlace, part: FilePart) -> SendResult {
+        match end {
+            ConnectionEnd::Socket(socket) => self.port.send_own(self.now, *socket, place, part),
+            ConnectionEnd::Ring(_) => self.send_file(end, part),
         }
     }
 

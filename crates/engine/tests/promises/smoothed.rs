@@ -49,9 +49,10 @@ fn bytes_leave_by_their_plan_and_each_second_is_compared_with_what_was_due_in_it
         let begin = sends[1].0.before(Tick::Ms10.span());
         assert!(begin <= sends[0].0);
         let mut sent = sends[0].1;
-        for &(at, bytes) in &sends[1..] {
-            sent += bytes;
-            assert_eq!(Bytes(sent), line().allowed(at.since(begin)).min(TITLE));
+        // A visit may send twice: the end of a block, and the beginning of the next one.
+        for visit in sends[1..].chunk_by(|one, next| one.0 == next.0) {
+            sent += visit.iter().map(|&(_, bytes)| bytes).sum::<u64>();
+            assert_eq!(Bytes(sent), line().allowed(visit[0].0.since(begin)).min(TITLE));
         }
     }
 }

@@ -244,3 +244,30 @@ fn counts_agree_with_a_model_over_many_lives() {
         assert_eq!(keeper.counts(), expected);
     }
 }
+
+#[test]
+fn of_blocks_elsewhere_the_place_freed_first_is_taken_first() {
+    let mut keeper = elsewhere(2, 4096);
+    let blocks = [keeper.take().unwrap(), keeper.take().unwrap()];
+    for block in blocks {
+        keeper.failed(block);
+    }
+    let again = [keeper.take().unwrap(), keeper.take().unwrap()];
+    assert_eq!(again.map(|block| block.place), blocks.map(|block| block.place));
+}
+
+#[test]
+fn a_sole_lease_says_so_and_is_the_first_of_its_block() {
+    let (mut keeper, _) = small(1);
+    let block = keeper.take().unwrap();
+    assert!(stops(|| drop(keeper.lend_solely(block))), "it is still being filled");
+    keeper.filled(block);
+    let lease = keeper.lend_solely(block);
+    assert!(lease.is_sole());
+    assert_eq!(keeper.counts().lent, 1);
+    assert!(stops(|| drop(keeper.lend_solely(block))), "it is lent");
+    assert!(keeper.give_back(lease));
+    let other = keeper.lend(block);
+    assert!(!other.is_sole());
+    assert!(keeper.give_back(other));
+}

@@ -82,13 +82,16 @@ impl Pages {
         self.pins[transfer.block.place as usize].is_damaged
     }
 
-    /// Whether a block of `part`, as last read, differs from the stored bytes.
+    /// Whether a block of `part` differs from the stored bytes in each place that has it.
     pub(super) fn any_damaged(&self, part: FilePart) -> bool {
         let FilePart { file, offset: Bytes(from), len } = part;
         let mut blocks = from / self.block..(from + u64::from(len)).div_ceil(self.block);
         blocks.any(|block| {
-            let place = self.found.get(&Key { file, block });
+            let key = Key { file, block };
+            let is_intact = |pin: &Pin| pin.key == key && pin.read > 0 && !pin.is_damaged;
+            let place = self.found.get(&key);
             place.is_some_and(|&place| self.pins[place as usize].is_damaged)
+                && !self.pins.iter().any(is_intact)
         })
     }
 
@@ -113,8 +116,11 @@ impl Pages {
         let blocks = from / self.block..to.div_ceil(self.block);
         let missing = blocks.into_iter().find(|&block| {
             let whole = len.0.saturating_sub(block * self.block).min(self.block);
-            let place = self.found.get(&Key { file, block });
-            place.is_none_or(|&place| self.pins[place as usize].read < whole)
+            let key = Key { file, block };
+            let has = |pin: &Pin| pin.key == key && pin.read >= whole;
+            let last = self.found.get(&key).map(|&place| self.pins[place as usize]);
+            // Each stream may have a place of its own for the same block.
+            !last.is_some_and(|pin| has(&pin)) && !self.pins.iter().any(has)
         });
         missing.map(|block| Bytes((block * self.block).max(from)))
     }

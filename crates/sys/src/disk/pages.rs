@@ -1,15 +1,16 @@
 //! The disk port on the kernel's page cache: blocks that are sent by reference, never copied.
 //!
-//! Promise: a block that is filled stays in memory until its place is filled anew, whatever else
-//! the machine does, so a `sendfile` from it waits for no disk. What is given up leaves the page
-//! cache shortly after, once free memory is scarce. Together that bounds the memory that is pinned
-//! as an arena does; what comes on top, the kernel may take back at any time.
+//! Promise: a block that is filled stays in memory until it is sent out of its place, or its place
+//! is filled anew, whatever else the machine does, so a send of it waits for no disk. What is given
+//! up leaves the page cache shortly after, once free memory is scarce. Together that bounds the
+//! memory that is pinned as an arena does; what comes on top, the kernel may take back at any time.
 //!
 //! A place is a pipe. To fill it is to splice a part of a file into it: the pages are read if they
 //! are not there, and the pipe then refers to them, which keeps the kernel from taking them back.
-//! Nothing is ever read from the pipe. A title that is read in sequence is there before it is asked
-//! for: each splice makes the kernel read the next part, in large folios, for half the CPU of a
-//! direct read.
+//! The only stream of a block moves them from the pipe into its socket ([`HeldBlocks`]); several
+//! streams of one send the pages of the file by `sendfile`, and the pipe keeps them. A title that
+//! is read in sequence is there before it is asked for: each splice makes the kernel read the next
+//! part, in large folios, for half the CPU of a direct read.
 //!
 //! A block whose sum is known is compared before it is given up to be sent: the thread that has
 //! filled it looks at the bytes of the same pages once, 31 us for 256 KiB.
@@ -17,7 +18,7 @@
 //! ```text
 //!  submit ──► in memory? ── yes ──► thread 0: splice, nothing to wait for
 //!                 └──────── no ───► threads 1..: splice, waits for the disk
-//!  new life of a place ──► pipe emptied ──► discarder: FADV_DONTNEED
+//!  new life of a place ──► rest of the pipe emptied ──► discarder: FADV_DONTNEED
 //! ```
 
 mod compare;
@@ -27,7 +28,7 @@ mod random_access;
 mod resident;
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
@@ -41,13 +42,16 @@ use crate::disk::workers::{Work, Workers};
 use crate::thread;
 use compare::Comparer;
 use discard::{Discarder, FilePages};
-use pin::{Pin, Pipe};
+use pin::Pin;
 use random_access::RandomAccess;
 use resident::Residence;
+
+pub use pin::HeldBlocks;
 
 /// The disk port on the page cache.
 pub struct DiskPages {
     pins: Box<[Pin]>,
+    held: Arc<HeldBlocks>,
     workers: Workers<Filler>,
     discarder: Discarder,
     sink: OwnedFd,
@@ -105,7 +109,7 @@ impl DiskPages {
         if [places, block, depth, threads].contains(&0) {
             return Err(io::Error::from_raw_os_error(libc::EINVAL));
         }
-        let pins: io::Result<_> = (0..places).map(|_| Pin::new(block)).collect();
+        let held = Arc::new(HeldBlocks::new(places, block)?);
         let core = Arc::new(AtomicU32::new(rights.core.unwrap_or(ANY_CORE)));
         let filler = |_| Filler {
             core: Arc::clone(&core),
@@ -116,7 +120,8 @@ impl DiskPages {
         let fillers = (0..=threads).map(filler);
         let sink = std::fs::OpenOptions::new().write(true).open("/dev/null")?;
         Ok(Self {
-            pins: pins?,
+            pins: (0..places).map(|place| Pin::new(place, block)).collect(),
+            held,
             workers: Workers::start("tactus-fill", depth, fillers)?,
             discarder: Discarder::start(places, block, free_min)?,
             core: Arc::clone(&core),
@@ -127,6 +132,11 @@ impl DiskPages {
             needs_device: true,
             waited: Nanos(0),
         })
+    }
+
+    /// The blocks, for links that send them.
+    pub fn held(&self) -> Arc<HeldBlocks> {
+        Arc::clone(&self.held)
     }
 
     /// How many transfers were submitted and not yet polled.
@@ -144,18 +154,18 @@ impl DiskPort for DiskPages {
         let pin = &mut self.pins[transfer.block.place as usize];
         let is_new = pin.begin(transfer.block.generation);
         if is_new {
-            pin.empty(&self.sink);
+            pin.empty(&self.held, &self.sink);
             self.discarder.emptied(transfer.block.place);
         }
-        let pipe = Arc::clone(&pin.pipe);
-        let compare = pin.started(transfer.sum);
+        let compare = pin.started(&transfer, &self.held);
+        let held = Arc::clone(&self.held);
         let Transfer { file, offset, len, .. } = transfer;
         let Residence { is_in_memory, is_ahead } = Residence::of(file, offset.0, len);
         self.needs_device = !is_in_memory;
         let at = if self.needs_device { self.workers.idlest(1..) } else { 0 };
         // The splice lets the kernel read the next part unless that is there.
         self.ahead = if is_ahead { 0 } else { len };
-        self.workers.push(at, Job { transfer, compare, part: Part::New { pipe, keep: is_new } });
+        self.workers.push(at, Job { transfer, compare, part: Part::New { held, keep: is_new } });
         self.in_flight += 1;
         Ok(())
     }
@@ -185,7 +195,7 @@ impl DiskPort for DiskPages {
                 self.discarder.filled(block.place, FilePages { file, offset });
             }
             let pin = &mut self.pins[block.place as usize];
-            let last = pin.landed(completion, is_final);
+            let last = pin.landed(completion, is_final, &self.held);
             if let Some((Completion { transfer, result }, compare)) = last {
                 let idlest = self.workers.idlest(..);
                 self.workers.push(idlest, Job { transfer, compare, part: Part::Landed(result) });
@@ -226,8 +236,8 @@ struct Job {
 enum Part {
     /// To be filled.
     New {
-        /// Kept alive for as long as the thread may hang in the splice.
-        pipe: Arc<Pipe>,
+        /// The pipes, kept alive for as long as the thread may hang in the splice.
+        held: Arc<HeldBlocks>,
         /// Whether the file is to be kept for the discarder.
         keep: bool,
     },
@@ -285,8 +295,9 @@ impl Work for Filler {
         let begun = Instant::now();
         let (result, is_new, keep) = match part {
             Part::Landed(result) => (result, false, false),
-            Part::New { pipe, keep } => {
-                (splice_all(transfer, &pipe).map_err(DiskFault), true, keep)
+            Part::New { held, keep } => {
+                let pipe = held.pipe(transfer.block.place);
+                (splice_all(transfer, pipe).map_err(DiskFault), true, keep)
             }
         };
         let took = Nanos(begun.elapsed().as_nanos() as u64);
@@ -308,14 +319,15 @@ impl Work for Filler {
 
 /// Splices the transfer into its pipe; less is there only at the end of the file. What cannot be
 /// read is looked at again: the error may be another block's, read together with this one.
-fn splice_all(transfer: Transfer, pipe: &Pipe) -> Result<u32, i32> {
+fn splice_all(transfer: Transfer, pipe: RawFd) -> Result<u32, i32> {
     let mut offset = transfer.offset.0 as i64;
     let end = transfer.offset.0 as i64 + i64::from(transfer.len);
     let mut alone: Option<RandomAccess> = None;
     let mut looks = 1;
     while offset < end {
         let left = (end - offset) as usize;
-        match pin::splice(transfer.file.0, Some(&mut offset), pipe.0.as_raw_fd(), left) {
+        let flags = libc::SPLICE_F_NONBLOCK;
+        match pin::splice(transfer.file.0, Some(&mut offset), pipe, left, flags) {
             Ok(0) => break,
             // The pipe is full before the end: of its last page the file has only a part.
             Err(libc::EAGAIN) => break,

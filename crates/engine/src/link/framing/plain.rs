@@ -6,7 +6,7 @@ use tactus_core::byte_clock::ByteClock;
 use tactus_core::datagrams::Plan;
 use tactus_core::mutant;
 use tactus_core::polyline::Polyline;
-use tactus_core::ports::{FilePart, LinkPort};
+use tactus_core::ports::{FilePart, LinkPort, OwnPlace};
 use tactus_core::units::{Bytes, MonoTime, Nanos};
 
 use super::{Call, CallResult, Limit, Readiness, send_parts, taken_of};
@@ -135,9 +135,21 @@ pub(super) fn send<P: LinkPort>(
             (offered, send_parts(call.port, call.now, end, &parts[..count]))
         }
         Memory::PageCache => {
-            let (offset, most) = run(call, most.min(FILE_PART_MAX));
-            let part = FilePart { file: call.queue.file, offset, len: most.0 as u32 };
-            (most, call.send_file(end, part))
+            let file = call.queue.file;
+            let first = call.blocks().next().expect("only what was fed is offered");
+            if first.lease.is_sole() {
+                let len = Bytes(u64::from(first.len)).min(most);
+                let place = OwnPlace {
+                    volume: call.queue.volume as u32,
+                    place: first.lease.block().place,
+                    has_more: len < most,
+                };
+                let part = FilePart { file, offset: first.offset, len: len.0 as u32 };
+                (len, call.send_own(end, place, part))
+            } else {
+                let (offset, most) = run(call, most.min(FILE_PART_MAX));
+                (most, call.send_file(end, FilePart { file, offset, len: most.0 as u32 }))
+            }
         }
     };
     let offered = offered.0 as usize;

@@ -1,12 +1,12 @@
 //! One place: a pipe whose references keep a block's pages in memory.
 
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::Arc;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{Mode, OFlags};
 use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
-use tactus_core::ports::{Completion, Sum};
+use tactus_core::ports::{Completion, FilePart, OwnPlace, Sum, Transfer};
 
 /// Both ends of a pipe that nobody reads.
 pub(super) struct Pipe(pub(super) OwnedFd);
@@ -23,14 +23,83 @@ impl Pipe {
     }
 }
 
+/// The pipes of all places, for the disk's side and for the links.
+pub struct HeldBlocks(Box<[HeldBlock]>);
+
+/// The references of one place.
+pub(super) struct HeldBlock {
+    pipe: Pipe,
+    /// Where in the file the first byte of the pipe is; [`UNKNOWN`] while the place is filled, and
+    /// where that was done in several parts.
+    next: AtomicU64,
+}
+
+const UNKNOWN: u64 = u64::MAX;
+
+impl HeldBlocks {
+    pub(super) fn new(places: u32, block: u32) -> io::Result<Self> {
+        let held = |_| Ok(HeldBlock { pipe: Pipe::new(block)?, next: AtomicU64::new(UNKNOWN) });
+        (0..places).map(held).collect::<io::Result<_>>().map(Self)
+    }
+
+    pub(super) fn pipe(&self, place: u32) -> RawFd {
+        self.0[place as usize].pipe.0.as_raw_fd()
+    }
+
+    /// Moves the pages of `part` out of the place into a socket. None if they are not the first
+    /// ones there. Only the stream that owns the block may do so.
+    pub(crate) fn send(
+        &self,
+        socket: RawFd,
+        place: OwnPlace,
+        part: FilePart,
+    ) -> Option<Result<usize, i32>> {
+        let held = &self.0[place.place as usize];
+        // SYNC(held): acquire here, release in `filled`.
+        if held.next.load(Ordering::Acquire) != part.offset.0 {
+            return None;
+        }
+        let more = if place.has_more { libc::SPLICE_F_MORE } else { 0 };
+        let flags = libc::SPLICE_F_NONBLOCK | more;
+        let moved = splice(held.pipe.0.as_raw_fd(), None, socket, part.len as usize, flags);
+        if let Ok(moved) = moved {
+            held.next.store(part.offset.0 + moved as u64, Ordering::Release);
+        }
+        Some(moved)
+    }
+
+    /// The place holds what begins at `offset` of its file, in order.
+    fn filled(&self, place: u32, offset: u64) {
+        // SYNC(held): release here, acquire in `send`.
+        self.0[place as usize].next.store(offset, Ordering::Release);
+    }
+
+    /// The place holds several parts, in the order in which they came.
+    fn mixed(&self, place: u32) {
+        self.0[place as usize].next.store(UNKNOWN, Ordering::Relaxed);
+    }
+
+    /// Bytes that have left the place since it was filled from `offset` on.
+    fn take_sent(&self, place: u32, offset: u64) -> u64 {
+        match self.0[place as usize].next.swap(UNKNOWN, Ordering::AcqRel) {
+            UNKNOWN => 0,
+            next => next - offset,
+        }
+    }
+}
+
 /// A place and what it holds.
 pub(super) struct Pin {
-    pub(super) pipe: Arc<Pipe>,
+    place: u32,
     /// The life of the place that the pipe's content belongs to.
     life: Option<u32>,
     block: u32,
     /// Transfers into this block that have not ended.
     parts: u32,
+    /// Transfers into this block.
+    begun: u32,
+    /// Where the last one begins in the file.
+    offset: u64,
     /// Bytes of those that have ended.
     held: usize,
     /// One of them has failed: the block is lost whatever its sum.
@@ -40,9 +109,18 @@ pub(super) struct Pin {
 }
 
 impl Pin {
-    pub(super) fn new(block: u32) -> io::Result<Self> {
-        let pipe = Arc::new(Pipe::new(block)?);
-        Ok(Self { pipe, life: None, block, parts: 0, held: 0, is_broken: false, waiting: None })
+    pub(super) fn new(place: u32, block: u32) -> Self {
+        Self {
+            place,
+            life: None,
+            block,
+            parts: 0,
+            begun: 0,
+            offset: 0,
+            held: 0,
+            is_broken: false,
+            waiting: None,
+        }
     }
 
     /// Whether the place begins a new life with this generation.
@@ -56,9 +134,14 @@ impl Pin {
 
     /// A transfer into the block begins; gives what is to be compared when it has landed. With
     /// other parts still on their way that is not yet time: see [`Pin::landed`].
-    pub(super) fn started(&mut self, sum: Option<Sum>) -> Option<Sum> {
+    pub(super) fn started(&mut self, transfer: &Transfer, held: &HeldBlocks) -> Option<Sum> {
         self.parts += 1;
-        sum.filter(|_| self.parts == 1)
+        self.begun += 1;
+        if self.begun > 1 {
+            held.mixed(self.place);
+        }
+        self.offset = transfer.offset.0;
+        transfer.sum.filter(|_| self.parts == 1)
     }
 
     /// A transfer into the block has landed, and ends, or waits to be compared. Gives the one that
@@ -67,11 +150,15 @@ impl Pin {
         &mut self,
         completion: Completion,
         is_final: bool,
+        held: &HeldBlocks,
     ) -> Option<(Completion, Option<Sum>)> {
         self.is_broken |= completion.result.is_err();
         if is_final {
             self.parts -= 1;
             self.held += completion.result.map_or(0, |count| count as usize);
+            if self.begun == 1 && !self.is_broken {
+                held.filled(self.place, self.offset);
+            }
         } else {
             self.waiting = Some(completion);
         }
@@ -82,14 +169,16 @@ impl Pin {
         Some((last, last.transfer.sum.filter(|_| !self.is_broken)))
     }
 
-    /// Gives up what the last life referred to.
-    pub(super) fn empty(&mut self, sink: &OwnedFd) {
+    /// Gives up what the last life referred to, as far as it has not been sent.
+    pub(super) fn empty(&mut self, held: &HeldBlocks, sink: &OwnedFd) {
+        let sent = held.take_sent(self.place, self.offset) as usize;
         // A failed transfer may have left any number of bytes in the pipe.
-        let mut left = if self.is_broken { usize::MAX } else { self.held };
-        (self.is_broken, self.held) = (false, 0);
+        let mut left = if self.is_broken { usize::MAX } else { self.held - sent };
+        (self.is_broken, self.held, self.begun) = (false, 0, 0);
+        let (pipe, flags) = (held.pipe(self.place), libc::SPLICE_F_NONBLOCK);
         while left > 0 {
             // An empty pipe answers EAGAIN; to `/dev/null` nothing else can fail.
-            match splice(self.pipe.0.as_raw_fd(), None, sink.as_raw_fd(), self.block as usize) {
+            match splice(pipe, None, sink.as_raw_fd(), self.block as usize, flags) {
                 Ok(moved) if moved > 0 => left = left.saturating_sub(moved),
                 _ => break,
             }
@@ -97,18 +186,17 @@ impl Pin {
     }
 }
 
-/// Moves references from `from`, at `offset` if it is a file, to `to`; never waits for a pipe.
+/// Moves references from `from`, at `offset` if it is a file, to `to`.
 pub(super) fn splice(
     from: i32,
     offset: Option<&mut i64>,
     to: i32,
     len: usize,
+    flags: libc::c_uint,
 ) -> Result<usize, i32> {
     let offset = offset.map_or(std::ptr::null_mut(), std::ptr::from_mut);
     // SAFETY: the offset, if there is one, lives through the call, which moves it.
-    let moved = unsafe {
-        libc::splice(from, offset, to, std::ptr::null_mut(), len, libc::SPLICE_F_NONBLOCK)
-    };
+    let moved = unsafe { libc::splice(from, offset, to, std::ptr::null_mut(), len, flags) };
     usize::try_from(moved)
         .map_err(|_| io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO))
 }

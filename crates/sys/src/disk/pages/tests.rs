@@ -1,22 +1,31 @@
 //! The port against real files in the real page cache.
 
 use std::fs::File;
-use std::io::Write;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
+use super::resident::pages_of;
 use super::*;
-use tactus_core::ports::{BlockRef, Direction};
+use tactus_core::ports::{
+    BlockRef, Direction, FilePart, LinkPort, OwnPlace, SendResult, SocketHandle,
+};
 use tactus_core::units::Bytes;
 
 use crate::clock;
 use crate::memory::PAGE;
+use crate::tcp::TcpLink;
 
 const BLOCK: u32 = 64 * 1024;
 /// So much memory is never free.
 const ALWAYS_SCARCE: Bytes = Bytes(u64::MAX);
 const LEN: u64 = 20 * BLOCK as u64 + 1000;
+
+fn byte_at(at: u64) -> u8 {
+    ((at * 31) >> 8) as u8
+}
 
 struct Fixture {
     port: DiskPages,
@@ -35,8 +44,7 @@ impl Fixture {
         let directory = tempfile::tempdir_in(build.parent().unwrap()).unwrap();
         let path = directory.path().join("title");
         let mut file = File::create(&path).unwrap();
-        let content: Vec<u8> = (0..LEN).map(|at| ((at * 31) >> 8) as u8).collect();
-        file.write_all(&content).unwrap();
+        file.write_all(&content(0, LEN as u32)).unwrap();
         file.sync_all().unwrap();
         let rights = FillerRights::default();
         let options = PagesOptions { places, block: BLOCK, depth: 8, threads: 2, free_min, rights };
@@ -84,6 +92,13 @@ impl Fixture {
     fn is_in_memory(&self, block: u64) -> bool {
         let file = FileHandle(self.file.as_raw_fd());
         Residence::of(file, block * u64::from(BLOCK), BLOCK).is_in_memory
+    }
+
+    /// As [`Self::left_of`], for the last page of the block.
+    fn is_end_left(&self, block: u64) -> bool {
+        self.forget();
+        let file = FileHandle(self.file.as_raw_fd());
+        pages_of(file, (block + 1) * u64::from(BLOCK) - PAGE, PAGE) == Some(1)
     }
 
     /// Whether a block stays when the kernel takes back what nobody refers to.
@@ -172,6 +187,82 @@ fn pieces_of_one_block_share_its_place() {
         assert_eq!(fixture.fill(piece), Completion { transfer: piece, result: Ok(half) });
     }
     assert!(fixture.left_of(5));
+}
+
+/// A link on the blocks of the fixture, and a connection.
+struct Sending {
+    link: TcpLink,
+    ours: TcpStream,
+    peer: TcpStream,
+}
+
+impl Sending {
+    fn new(fixture: &Fixture) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let ours = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let link = TcpLink::new([None, Some(fixture.port.held())]);
+        Self { link, ours, peer: listener.accept().unwrap().0 }
+    }
+
+    /// What arrives of `len` bytes from `at` of the title on, sent out of place 0.
+    fn send(&mut self, fixture: &Fixture, at: u64, len: u32) -> Vec<u8> {
+        let (socket, file) = (self.ours.as_raw_fd(), FileHandle(fixture.file.as_raw_fd()));
+        let place = OwnPlace { volume: 1, place: 0, has_more: false };
+        let part = FilePart { file, offset: Bytes(at), len };
+        let sent = self.link.send_own(clock::now(), SocketHandle(socket), place, part);
+        assert_eq!(sent, SendResult::Some(len));
+        let mut arrived = vec![0; len as usize];
+        self.peer.read_exact(&mut arrived).unwrap();
+        arrived
+    }
+}
+
+fn content(from: u64, len: u32) -> Vec<u8> {
+    (from..from + u64::from(len)).map(byte_at).collect()
+}
+
+#[test]
+fn what_is_sent_out_of_a_place_in_order_is_given_up_at_once() {
+    let mut fixture = Fixture::new(1);
+    fixture.fill(fixture.transfer(0, 1, 3));
+    let mut sending = Sending::new(&fixture);
+    let begin = 3 * u64::from(BLOCK);
+    let mut at = 0;
+    for len in [1, 999, 20_000, BLOCK - 21_000] {
+        assert!(fixture.is_end_left(3), "{at}: its end has not been sent");
+        assert_eq!(sending.send(&fixture, begin + at, len), content(begin + at, len));
+        at += u64::from(len);
+    }
+    assert!(!fixture.is_end_left(3), "nobody refers to it");
+    // What is left of a block is given up with its place.
+    fixture.fill(fixture.transfer(0, 2, 5));
+    let begin = 5 * u64::from(BLOCK);
+    assert_eq!(sending.send(&fixture, begin, 5000), content(begin, 5000));
+    fixture.fill(fixture.transfer(0, 3, 7));
+    assert!(!fixture.is_end_left(5));
+    let begin = 7 * u64::from(BLOCK);
+    assert_eq!(sending.send(&fixture, begin, BLOCK), content(begin, BLOCK));
+}
+
+#[test]
+fn what_is_not_the_beginning_of_a_place_is_sent_by_reference() {
+    let mut fixture = Fixture::new(1);
+    fixture.fill(fixture.transfer(0, 1, 3));
+    let mut sending = Sending::new(&fixture);
+    let begin = 3 * u64::from(BLOCK);
+    assert_eq!(sending.send(&fixture, begin + 5000, 100), content(begin + 5000, 100));
+    // Parts lie in a place as they came.
+    let whole = fixture.transfer(0, 2, 5);
+    let half = BLOCK / 2;
+    let behind = Transfer { at: half, offset: whole.offset + Bytes(half.into()), ..whole };
+    for piece in [Transfer { len: half, ..behind }, Transfer { len: half, ..whole }] {
+        fixture.fill(piece);
+    }
+    let begin = 5 * u64::from(BLOCK);
+    for at in [0, u64::from(half)] {
+        assert_eq!(sending.send(&fixture, begin + at, half), content(begin + at, half));
+    }
+    assert!(fixture.left_of(5), "its place refers to it");
 }
 
 #[test]
