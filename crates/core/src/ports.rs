@@ -210,9 +210,9 @@ pub struct FilePart {
     pub len: u32,
 }
 
-/// The place of a block that nobody else sends.
+/// The place that holds a block in the page cache, for the only stream that has a lease of it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct OwnPlace {
+pub struct HeldPlace {
     /// Number of the volume.
     pub volume: u32,
     /// The place of the block.
@@ -229,13 +229,13 @@ pub trait LinkPort {
     /// Offers a part of a file to `socket`; the page cache must hold it. Never blocks.
     fn send_file(&mut self, now: MonoTime, socket: SocketHandle, part: FilePart) -> SendResult;
 
-    /// As [`Self::send_file`], of a block that nobody else sends: its place may give up what has
-    /// been sent.
-    fn send_own(
+    /// As [`Self::send_file`], out of the place that holds the block: it may give up what has been
+    /// sent.
+    fn send_held(
         &mut self,
         now: MonoTime,
         socket: SocketHandle,
-        place: OwnPlace,
+        place: HeldPlace,
         part: FilePart,
     ) -> SendResult {
         let _ = place;

@@ -299,14 +299,14 @@ fn a_followers_blocks_are_hits_in_an_arena_and_its_own_in_the_page_cache() {
         }
         let blocks = TITLE.0 / u64::from(BLOCK);
         // The page cache has what the first one has read. Each sends out of its own places.
-        let (reads, hits, own) = match memory {
+        let (reads, hits, sole) = match memory {
             Memory::Arena => (blocks, blocks, 0),
             Memory::PageCache => (2 * blocks, 0, 2 * TITLE.0),
         };
         assert_eq!(fixture.disk().reads.len() as u64, reads);
         let counters = &fixture.control.counters.blocks[0];
         assert_eq!((counters.misses.value(), counters.hits.value()), (reads, hits));
-        assert_eq!(fixture.network().own, own);
+        assert_eq!(fixture.network().sole, sole);
     }
 }
 
@@ -322,7 +322,7 @@ fn blocks_that_several_streams_have_are_not_sent_out_of_their_places() {
     }
     let blocks = TITLE.0 / u64::from(BLOCK);
     assert_eq!(fixture.disk().reads.len() as u64, blocks, "each block is read once");
-    assert_eq!(fixture.network().own, 0);
+    assert_eq!(fixture.network().sole, 0);
     // A pinned title.
     let whole = fixture.start_of(2, None, 0..TITLE.0);
     let (stream, window) = (whole.stream, blocks as u32);
@@ -331,7 +331,7 @@ fn blocks_that_several_streams_have_are_not_sent_out_of_their_places() {
     let viewer = fixture.start(2, RATE);
     fixture.pass(SECOND.times(11));
     assert_eq!(fixture.received(viewer), content(2, 0, TITLE.0));
-    assert_eq!(fixture.network().own, 0);
+    assert_eq!(fixture.network().sole, 0);
 }
 
 #[test]
@@ -488,7 +488,7 @@ fn a_part_is_offered_only_while_its_blocks_are_leased() {
         fixture.pass(SECOND.times(11));
         assert_eq!(fixture.received(stream), content(1, 0, TITLE.0));
         assert_eq!(finished(&fixture, stream), Some((Outcome::Complete, TITLE)));
-        assert_eq!(fixture.network().own, TITLE.0);
+        assert_eq!(fixture.network().sole, TITLE.0);
         assert_eq!(fixture.disk().reads.len() as u64, TITLE.0 / u64::from(BLOCK));
     }
 }

@@ -11,7 +11,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 
-use tactus_core::ports::{FilePart, LinkPort, OwnPlace, SendResult, SocketHandle};
+use tactus_core::ports::{FilePart, HeldPlace, LinkPort, SendResult, SocketHandle};
 use tactus_core::units::MonoTime;
 
 use crate::disk::pages::HeldBlocks;
@@ -70,11 +70,11 @@ impl LinkPort for TcpLink {
         }
     }
 
-    fn send_own(
+    fn send_held(
         &mut self,
         now: MonoTime,
         socket: SocketHandle,
-        place: OwnPlace,
+        place: HeldPlace,
         part: FilePart,
     ) -> SendResult {
         assert!(part.len > 0, "a send of nothing has no answer");

@@ -21,7 +21,7 @@ mod plain;
 
 use tactus_core::byte_clock::ByteClock;
 use tactus_core::datagrams::{Cutting, Framing, Gathering};
-use tactus_core::ports::{FilePart, LinkPort, OwnPlace, SendResult};
+use tactus_core::ports::{FilePart, HeldPlace, LinkPort, SendResult};
 use tactus_core::units::{Bytes, MonoTime, Nanos, SECOND};
 
 use crate::egress::{BlockPart, Memory};
@@ -142,10 +142,10 @@ impl<'a, P: LinkPort> Call<'a, P> {
         }
     }
 
-    /// As [`Self::send_file`], of a block that nobody else sends.
-    fn send_own(&mut self, end: &ConnectionEnd, place: OwnPlace, part: FilePart) -> SendResult {
+    /// As [`Self::send_file`], out of the place that holds the block.
+    fn send_held(&mut self, end: &ConnectionEnd, place: HeldPlace, part: FilePart) -> SendResult {
         match end {
-            ConnectionEnd::Socket(socket) => self.port.send_own(self.now, *socket, place, part),
+            ConnectionEnd::Socket(socket) => self.port.send_held(self.now, *socket, place, part),
             ConnectionEnd::Ring(_) => self.send_file(end, part),
         }
     }

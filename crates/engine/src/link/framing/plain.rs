@@ -6,7 +6,7 @@ use tactus_core::byte_clock::ByteClock;
 use tactus_core::datagrams::Plan;
 use tactus_core::mutant;
 use tactus_core::polyline::Polyline;
-use tactus_core::ports::{FilePart, LinkPort, OwnPlace};
+use tactus_core::ports::{FilePart, HeldPlace, LinkPort};
 use tactus_core::units::{Bytes, MonoTime, Nanos};
 
 use super::{Call, CallResult, Limit, Readiness, send_parts, taken_of};
@@ -139,13 +139,13 @@ pub(super) fn send<P: LinkPort>(
             let first = call.blocks().next().expect("only what was fed is offered");
             if first.lease.is_sole() {
                 let len = Bytes(u64::from(first.len)).min(most);
-                let place = OwnPlace {
+                let place = HeldPlace {
                     volume: call.queue.volume as u32,
                     place: first.lease.block().place,
                     has_more: len < most,
                 };
                 let part = FilePart { file, offset: first.offset, len: len.0 as u32 };
-                (len, call.send_own(end, place, part))
+                (len, call.send_held(end, place, part))
             } else {
                 let (offset, most) = run(call, most.min(FILE_PART_MAX));
                 (most, call.send_file(end, FilePart { file, offset, len: most.0 as u32 }))

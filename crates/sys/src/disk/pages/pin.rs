@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{Mode, OFlags};
 use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
-use tactus_core::ports::{Completion, FilePart, OwnPlace, Sum, Transfer};
+use tactus_core::ports::{Completion, FilePart, HeldPlace, Sum, Transfer};
 
 /// Both ends of a pipe that nobody reads.
 pub(super) struct Pipe(pub(super) OwnedFd);
@@ -51,7 +51,7 @@ impl HeldBlocks {
     pub(crate) fn send(
         &self,
         socket: RawFd,
-        place: OwnPlace,
+        place: HeldPlace,
         part: FilePart,
     ) -> Option<Result<usize, i32>> {
         let held = &self.0[place.place as usize];

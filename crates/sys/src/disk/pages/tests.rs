@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use super::resident::pages_of;
 use super::*;
 use tactus_core::ports::{
-    BlockRef, Direction, FilePart, LinkPort, OwnPlace, SendResult, SocketHandle,
+    BlockRef, Direction, FilePart, HeldPlace, LinkPort, SendResult, SocketHandle,
 };
 use tactus_core::units::Bytes;
 
@@ -207,9 +207,9 @@ impl Sending {
     /// What arrives of `len` bytes from `at` of the title on, sent out of place 0.
     fn send(&mut self, fixture: &Fixture, at: u64, len: u32) -> Vec<u8> {
         let (socket, file) = (self.ours.as_raw_fd(), FileHandle(fixture.file.as_raw_fd()));
-        let place = OwnPlace { volume: 1, place: 0, has_more: false };
+        let place = HeldPlace { volume: 1, place: 0, has_more: false };
         let part = FilePart { file, offset: Bytes(at), len };
-        let sent = self.link.send_own(clock::now(), SocketHandle(socket), place, part);
+        let sent = self.link.send_held(clock::now(), SocketHandle(socket), place, part);
         assert_eq!(sent, SendResult::Some(len));
         let mut arrived = vec![0; len as usize];
         self.peer.read_exact(&mut arrived).unwrap();
