@@ -210,7 +210,7 @@ pub struct FilePart {
     pub len: u32,
 }
 
-/// The place that holds a block in the page cache, for the only stream that has a lease of it.
+/// The place of a block in the page cache, for the stream with the sole lease.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HeldPlace {
     /// Number of the volume.
@@ -229,8 +229,8 @@ pub trait LinkPort {
     /// Offers a part of a file to `socket`; the page cache must hold it. Never blocks.
     fn send_file(&mut self, now: MonoTime, socket: SocketHandle, part: FilePart) -> SendResult;
 
-    /// As [`Self::send_file`], out of the place that holds the block: it may give up what has been
-    /// sent.
+    /// As [`Self::send_file`], from the place of a block with a sole lease. The place may drop the
+    /// sent pages.
     fn send_held(
         &mut self,
         now: MonoTime,

@@ -1,11 +1,10 @@
 //! The block server: which block of which title is in memory, and which streams hold it.
 //!
-//! Promise: streams that want a block while it is in memory, or on its way there, share it, unless
-//! it is in the page cache and one stream's alone. A block is never evicted while a stream holds
-//! it, and each want is answered exactly once. The block server is the only owner of its arena. A
-//! read without waiters is dropped unless the disk has begun it. A block that is known to differ
-//! from the stored bytes is lent to no stream. It decides nothing about time: deadlines pass
-//! through it to the disk.
+//! Promise: streams share a block that is in memory or being read, except for a block with a sole
+//! lease. A block is never evicted while a stream holds it, and each want is answered exactly once.
+//! The block server is the only owner of its arena. A read without waiters is dropped unless the
+//! disk has begun it. A block that is known to differ from the stored bytes is lent to no stream.
+//! It decides nothing about time: deadlines pass through it to the disk.
 //!
 //! With several delivery servers, the reads of a cycle are complete when each of those with running
 //! streams has asked. A want of one may overtake the return of another one, whose place was
@@ -103,7 +102,7 @@ struct Fill {
     waiters: List,
     /// Number of waiters that have not been abandoned.
     wanting: u32,
-    /// The first waiter wants the block for others, too.
+    /// No sole lease: other streams are to find the block.
     is_shared: bool,
 }
 
@@ -386,8 +385,8 @@ impl BlockServer {
         found == sum.crc32c
     }
 
-    /// Lends a filled block to all its waiters. In the page cache, a block of a single one is its
-    /// own: for others the cache has the pages, and the owner may send them out of the place.
+    /// Lends a filled block to all its waiters. In the page cache a single waiter gets the sole
+    /// lease, and may move the pages out of the place: others find them in the page cache.
     fn hand_out(&mut self, place: u32, fill: &mut Fill) {
         let entry = &mut self.places[place as usize];
         entry.state = State::Leased;

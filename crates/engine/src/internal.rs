@@ -65,7 +65,7 @@ pub(crate) struct BlockRequest {
     pub(crate) deadline: MonoTime,
     pub(crate) position: u64,
     pub(crate) best_effort: bool,
-    /// The block is to serve others, too. Otherwise a block in the page cache may be its own.
+    /// No sole lease: other streams are to find the block.
     pub(crate) is_shared: bool,
 }
 

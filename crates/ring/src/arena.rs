@@ -66,7 +66,7 @@ impl Lease {
         self.block
     }
 
-    /// Whether nobody else gets a lease of the block before this one is given back.
+    /// Whether the block has no other lease until this one is given back.
     pub fn is_sole(&self) -> bool {
         self.is_sole
     }
@@ -124,8 +124,9 @@ pub fn elsewhere(places: u32, block_size: u32) -> ArenaOwner {
 /// The owner of the block states: the block server.
 pub struct ArenaOwner {
     shared: Arc<Shared>,
-    /// Free places. Of an arena, the last freed one is reused first, while its cache lines are
-    /// warm. Elsewhere the first freed one is: what it held leaves the page cache with its reuse.
+    /// Free places. An arena reuses the last freed place first, while its cache lines are warm.
+    /// Elsewhere the first freed place is reused first: its old pages stay in the page cache until
+    /// then.
     free: VecDeque<u32>,
     counts: Counts,
 }
@@ -221,7 +222,7 @@ impl ArenaOwner {
         Lease { block, arena: self.shared.id, is_sole: false }
     }
 
-    /// Ready → Lent. The caller lends the block to nobody else before the lease is given back.
+    /// Ready → Lent. The caller must not lend the block again until this lease is given back.
     ///
     /// # Panics
     /// If the block is in another state or generation.

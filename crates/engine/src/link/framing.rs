@@ -142,7 +142,7 @@ impl<'a, P: LinkPort> Call<'a, P> {
         }
     }
 
-    /// As [`Self::send_file`], out of the place that holds the block.
+    /// As [`Self::send_file`], from the place of a block with a sole lease.
     fn send_held(&mut self, end: &ConnectionEnd, place: HeldPlace, part: FilePart) -> SendResult {
         match end {
             ConnectionEnd::Socket(socket) => self.port.send_held(self.now, *socket, place, part),

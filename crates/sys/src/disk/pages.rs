@@ -1,14 +1,14 @@
 //! The disk port on the kernel's page cache: blocks that are sent by reference, never copied.
 //!
-//! Promise: a block that is filled stays in memory until it is sent out of its place, or its place
-//! is filled anew, whatever else the machine does, so a send of it waits for no disk. What is given
-//! up leaves the page cache shortly after, once free memory is scarce. Together that bounds the
-//! memory that is pinned as an arena does; what comes on top, the kernel may take back at any time.
+//! Promise: a filled block stays in memory until its only stream has sent it, or until its place is
+//! filled again. So no send waits for the disk. While free memory is scarce, the pages of a reused
+//! place leave the page cache. Pinned memory therefore has the bound of an arena; the kernel may
+//! evict all other pages at any time.
 //!
 //! A place is a pipe. To fill it is to splice a part of a file into it: the pages are read if they
 //! are not there, and the pipe then refers to them, which keeps the kernel from taking them back.
-//! The only stream of a block moves them from the pipe into its socket ([`HeldBlocks`]); several
-//! streams of one send the pages of the file by `sendfile`, and the pipe keeps them. A title that
+//! The only stream of a block moves them from the pipe into its socket ([`HeldBlocks`]). Streams
+//! that share a block send its pages by `sendfile`, and the pipe keeps them. A title that
 //! is read in sequence is there before it is asked for: each splice makes the kernel read the next
 //! part, in large folios, for half the CPU of a direct read.
 //!
@@ -326,8 +326,7 @@ fn splice_all(transfer: Transfer, pipe: RawFd) -> Result<u32, i32> {
     let mut looks = 1;
     while offset < end {
         let left = (end - offset) as usize;
-        let flags = libc::SPLICE_F_NONBLOCK;
-        match pin::splice(transfer.file.0, Some(&mut offset), pipe, left, flags) {
+        match pin::splice(transfer.file.0, Some(&mut offset), pipe, left, 0) {
             Ok(0) => break,
             // The pipe is full before the end: of its last page the file has only a part.
             Err(libc::EAGAIN) => break,

@@ -8,8 +8,8 @@ use rustix::fs::{Mode, OFlags};
 use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
 use tactus_core::ports::{Completion, FilePart, HeldPlace, Sum, Transfer};
 
-/// Both ends of a pipe that nobody reads.
-pub(super) struct Pipe(pub(super) OwnedFd);
+/// Both ends of a pipe.
+struct Pipe(OwnedFd);
 
 impl Pipe {
     /// A pipe with room for `size` bytes in whole pages.
@@ -27,10 +27,10 @@ impl Pipe {
 pub struct HeldBlocks(Box<[HeldBlock]>);
 
 /// The references of one place.
-pub(super) struct HeldBlock {
+struct HeldBlock {
     pipe: Pipe,
-    /// Where in the file the first byte of the pipe is; [`UNKNOWN`] while the place is filled, and
-    /// where that was done in several parts.
+    /// File offset of the first byte in the pipe. [`UNKNOWN`] during a fill, and for a block that
+    /// was filled in several parts.
     next: AtomicU64,
 }
 
@@ -46,8 +46,8 @@ impl HeldBlocks {
         self.0[place as usize].pipe.0.as_raw_fd()
     }
 
-    /// Moves the pages of `part` out of the place into a socket. None if they are not the first
-    /// ones there. Only the stream that owns the block may do so.
+    /// Moves the pages of `part` from the place to a socket. None if the pipe does not begin with
+    /// `part`. Only for the stream with the sole lease.
     pub(crate) fn send(
         &self,
         socket: RawFd,
@@ -60,15 +60,14 @@ impl HeldBlocks {
             return None;
         }
         let more = if place.has_more { libc::SPLICE_F_MORE } else { 0 };
-        let flags = libc::SPLICE_F_NONBLOCK | more;
-        let moved = splice(held.pipe.0.as_raw_fd(), None, socket, part.len as usize, flags);
+        let moved = splice(held.pipe.0.as_raw_fd(), None, socket, part.len as usize, more);
         if let Ok(moved) = moved {
             held.next.store(part.offset.0 + moved as u64, Ordering::Release);
         }
         Some(moved)
     }
 
-    /// The place holds what begins at `offset` of its file, in order.
+    /// The place holds one part of its file, from `offset` on.
     fn filled(&self, place: u32, offset: u64) {
         // SYNC(held): release here, acquire in `send`.
         self.0[place as usize].next.store(offset, Ordering::Release);
@@ -79,7 +78,7 @@ impl HeldBlocks {
         self.0[place as usize].next.store(UNKNOWN, Ordering::Relaxed);
     }
 
-    /// Bytes that have left the place since it was filled from `offset` on.
+    /// Bytes sent out of the place since it was filled from `offset` on. Resets it.
     fn take_sent(&self, place: u32, offset: u64) -> u64 {
         match self.0[place as usize].next.swap(UNKNOWN, Ordering::AcqRel) {
             UNKNOWN => 0,
@@ -169,16 +168,16 @@ impl Pin {
         Some((last, last.transfer.sum.filter(|_| !self.is_broken)))
     }
 
-    /// Gives up what the last life referred to, as far as it has not been sent.
+    /// Drops the unsent references of the last life.
     pub(super) fn empty(&mut self, held: &HeldBlocks, sink: &OwnedFd) {
         let sent = held.take_sent(self.place, self.offset) as usize;
         // A failed transfer may have left any number of bytes in the pipe.
         let mut left = if self.is_broken { usize::MAX } else { self.held - sent };
         (self.is_broken, self.held, self.begun) = (false, 0, 0);
-        let (pipe, flags) = (held.pipe(self.place), libc::SPLICE_F_NONBLOCK);
+        let pipe = held.pipe(self.place);
         while left > 0 {
             // An empty pipe answers EAGAIN; to `/dev/null` nothing else can fail.
-            match splice(pipe, None, sink.as_raw_fd(), self.block as usize, flags) {
+            match splice(pipe, None, sink.as_raw_fd(), self.block as usize, 0) {
                 Ok(moved) if moved > 0 => left = left.saturating_sub(moved),
                 _ => break,
             }
@@ -186,7 +185,7 @@ impl Pin {
     }
 }
 
-/// Moves references from `from`, at `offset` if it is a file, to `to`.
+/// Moves references from `from`, at `offset` if it is a file, to `to`; never waits for a pipe.
 pub(super) fn splice(
     from: i32,
     offset: Option<&mut i64>,
@@ -196,7 +195,10 @@ pub(super) fn splice(
 ) -> Result<usize, i32> {
     let offset = offset.map_or(std::ptr::null_mut(), std::ptr::from_mut);
     // SAFETY: the offset, if there is one, lives through the call, which moves it.
-    let moved = unsafe { libc::splice(from, offset, to, std::ptr::null_mut(), len, flags) };
+    let moved = unsafe {
+        let flags = flags | libc::SPLICE_F_NONBLOCK;
+        libc::splice(from, offset, to, std::ptr::null_mut(), len, flags)
+    };
     usize::try_from(moved)
         .map_err(|_| io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO))
 }

@@ -222,7 +222,7 @@ fn content(from: u64, len: u32) -> Vec<u8> {
 }
 
 #[test]
-fn what_is_sent_out_of_a_place_in_order_is_given_up_at_once() {
+fn pages_sent_in_order_leave_their_place_at_once() {
     let mut fixture = Fixture::new(1);
     fixture.fill(fixture.transfer(0, 1, 3));
     let mut sending = Sending::new(&fixture);
@@ -234,7 +234,7 @@ fn what_is_sent_out_of_a_place_in_order_is_given_up_at_once() {
         at += u64::from(len);
     }
     assert!(!fixture.is_end_left(3), "nobody refers to it");
-    // What is left of a block is given up with its place.
+    // A refill of the place drops the unsent rest.
     fixture.fill(fixture.transfer(0, 2, 5));
     let begin = 5 * u64::from(BLOCK);
     assert_eq!(sending.send(&fixture, begin, 5000), content(begin, 5000));
@@ -245,13 +245,13 @@ fn what_is_sent_out_of_a_place_in_order_is_given_up_at_once() {
 }
 
 #[test]
-fn what_is_not_the_beginning_of_a_place_is_sent_by_reference() {
+fn a_part_from_the_middle_of_a_place_is_sent_and_stays_there() {
     let mut fixture = Fixture::new(1);
     fixture.fill(fixture.transfer(0, 1, 3));
     let mut sending = Sending::new(&fixture);
     let begin = 3 * u64::from(BLOCK);
     assert_eq!(sending.send(&fixture, begin + 5000, 100), content(begin + 5000, 100));
-    // Parts lie in a place as they came.
+    // A place holds parts in the order of their completion.
     let whole = fixture.transfer(0, 2, 5);
     let half = BLOCK / 2;
     let behind = Transfer { at: half, offset: whole.offset + Bytes(half.into()), ..whole };
