@@ -46,6 +46,7 @@ pub mod timed;
 pub mod block_list;
 pub mod cost;
 pub mod cycle;
+pub mod kernel_read_ahead;
 pub mod ledger;
 pub mod read_ahead;
 pub mod split;

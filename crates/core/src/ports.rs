@@ -75,6 +75,9 @@ pub struct Transfer {
     /// transfer of the block has ended, and fails this one with [`DiskFault::DAMAGED`] if the
     /// checksum differs.
     pub sum: Option<Sum>,
+    /// Whether the kernel may read more of the file than this, in advance. Means something only to
+    /// a port on the page cache that [limits](crate::kernel_read_ahead) this.
+    pub reads_ahead: bool,
 }
 
 /// The end of a transfer.

@@ -66,6 +66,7 @@ mod tests {
                 at: 0,
                 len: sectors * 4096,
                 sum: Some(Sum { len: 7, crc32c: 9 }),
+                reads_ahead: true,
             };
             let (mut offset, mut at) = (whole.offset, 0);
             for piece in Pieces::of(whole) {

@@ -10,6 +10,7 @@ use std::sync::atomic::AtomicBool;
 use tactus_core::cost::RESIDENT_WINDOW;
 use tactus_core::cycle::{CycleLimits, GROUP_MAX, Learning, WritePathLimits};
 use tactus_core::disk_model::DiskModel;
+use tactus_core::kernel_read_ahead::TurnLimits;
 use tactus_core::ports::{DiskPort, FilePort, LinkPort, PacketPort, Waker};
 use tactus_core::units::{BitRate, Bytes, Nanos, SECOND};
 use tactus_ring::arena::ArenaOwner;
@@ -49,6 +50,9 @@ pub struct VolumeSetup<D> {
     pub cycle: Nanos,
     /// Performance of the disk.
     pub model: DiskModel,
+    /// The turns in which the kernel begins to read ahead for streams; `None` if it may do so from
+    /// the first block on.
+    pub read_ahead: Option<TurnLimits>,
     /// Best-effort pieces in flight at once.
     pub best_effort_depth: u32,
     /// The write path of uploads; `None` if the volume takes no uploads.
@@ -454,7 +458,8 @@ fn assemble_volume<D: DiskPort + Send + 'static>(
         let (to_block, requests) = ring(4 * wants + EMPTY_ROUNDS + 1);
         let (answers, from_block) = ring(wants + 1);
         requesters.push(Requester { requests, answers });
-        let limits = VolumeLimits { cycle: volume.cycle, block };
+        let read_ahead = volume.read_ahead.map(|turns| turns.split(delivery_servers as u32));
+        let limits = VolumeLimits { cycle: volume.cycle, block, read_ahead };
         parts.push(VolumeParts { limits, to_block, from_block });
     }
     let (learning, probe, waker) = match volume.learning {

@@ -17,15 +17,16 @@ use std::sync::Arc;
 use tactus_core::byte_clock::DueTimes;
 use tactus_core::cycle::{DEFERRED, JOIN};
 use tactus_core::datagrams::TitleSchedule;
+use tactus_core::kernel_read_ahead::{TurnLimits, Turns};
 use tactus_core::mutant;
 use tactus_core::ports::{DiskFault, Waker};
 use tactus_core::read_ahead::Piece;
-use tactus_core::units::{Bytes, MonoTime, Nanos};
+use tactus_core::units::{BitRate, Bytes, MonoTime, Nanos};
 use tactus_ring::arena::Lease;
 use tactus_ring::spsc::{Consumer, Producer};
 
 use crate::counters::DeliveryCounters;
-use crate::delivery::entry::{Entry, Phase, WantedBlock};
+use crate::delivery::entry::{Entry, Phase, ReadsAhead, WantedBlock};
 use crate::internal::{
     BlockRequest, FromBlock, FromLink, LinkMessage, Open, OpenBlocks, OpenContent, RoundEnd,
     ToBlock, ToLink,
@@ -44,6 +45,9 @@ pub struct VolumeLimits {
     pub cycle: Nanos,
     /// Size of a block.
     pub block: Bytes,
+    /// The turns in which the kernel begins to read ahead for streams; `None` if it may do so from
+    /// the first block on.
+    pub read_ahead: Option<TurnLimits>,
 }
 
 /// The table and its rings.
@@ -79,6 +83,7 @@ pub(crate) struct LinkEnd<O> {
 
 struct Volume {
     limits: VolumeLimits,
+    read_ahead: Option<Turns>,
     /// The cycle whose blocks have been wanted.
     cycle: u64,
     to_block: Producer<ToBlock>,
@@ -113,6 +118,7 @@ impl DeliveryServer {
     pub(crate) fn new(parts: DeliveryParts) -> Self {
         let volumes = parts.volumes.into_iter().map(|volume| Volume {
             limits: volume.limits,
+            read_ahead: volume.limits.read_ahead.map(Turns::new),
             cycle: 0,
             to_block: volume.to_block,
             from_block: volume.from_block,
@@ -138,8 +144,8 @@ impl DeliveryServer {
         self.counters.started.add(1);
         match content {
             Content::Blocks(blocks, framing, schedule, workspace) => {
-                let block = self.block_of(&blocks.origin);
-                let entry = Entry::of_blocks(stream, blocks, block);
+                let limits = self.limits_of(&blocks.origin);
+                let entry = Entry::of_blocks(stream, blocks, limits);
                 let entry = entry.sent(framing, schedule, output);
                 self.enter(Entry { workspace, ..entry });
                 self.ask_alone(now, stream.index);
@@ -155,13 +161,13 @@ impl DeliveryServer {
     /// A pin is a download that is never sent: its blocks stay in memory.
     fn pin(&mut self, now: MonoTime, pin: Pin) {
         let index = pin.stream.index;
-        let block = self.block_of(&pin.origin);
-        self.enter(Entry::of_pin(pin, block));
+        let limits = self.limits_of(&pin.origin);
+        self.enter(Entry::of_pin(pin, limits));
         self.ask_alone(now, index);
     }
 
-    fn block_of(&self, origin: &Origin) -> Bytes {
-        self.volumes[usize::from(origin.volume.0)].limits.block
+    fn limits_of(&self, origin: &Origin) -> VolumeLimits {
+        self.volumes[usize::from(origin.volume.0)].limits
     }
 
     /// Adds the row of a stream.
@@ -300,18 +306,44 @@ impl DeliveryServer {
             }
             self.volumes[at].cycle = cycle;
             any = true;
+            self.note_running(at);
             let mut asks_again = false;
             for place in 0..self.active.len() {
                 let index = self.active[place];
                 let entry = &self.entries[index as usize];
                 if usize::from(entry.origin.volume.0) == at && entry.rate.is_some() {
                     asks_again |= entry.is_reading();
+                    self.let_read_ahead(now, index);
                     self.ask(now, index);
                 }
             }
             self.commit_cycle(at, asks_again);
         }
         any
+    }
+
+    /// Tells the turns of a volume what its running streams take.
+    fn note_running(&mut self, volume: usize) {
+        if let Some(turns) = &mut self.volumes[volume].read_ahead {
+            let entries = self.active.iter().map(|&index| &self.entries[index as usize]);
+            let reading = entries
+                .filter(|entry| entry.is_reading() && usize::from(entry.origin.volume.0) == volume);
+            let rates = reading.filter_map(|entry| entry.rate).map(|rate| rate.rate.0);
+            turns.note_running(BitRate(rates.sum()));
+        }
+    }
+
+    /// Lets the kernel read ahead for a stream, if it is the stream's turn.
+    fn let_read_ahead(&mut self, now: MonoTime, index: u32) {
+        let entry = &mut self.entries[index as usize];
+        let volume = &mut self.volumes[usize::from(entry.origin.volume.0)];
+        if let Some(turns) = &mut volume.read_ahead
+            && entry.reads_ahead == ReadsAhead::NotYet
+            && entry.is_settled(now)
+            && turns.take(now)
+        {
+            entry.reads_ahead = ReadsAhead::InTurn;
+        }
     }
 
     fn handle_ready(&mut self, now: MonoTime, volume: usize, token: u32, lease: Lease) {
@@ -501,6 +533,11 @@ impl DeliveryServer {
         entry.phase = Phase::Draining;
         entry.outcome = Some(outcome);
         let (volume, title) = (usize::from(entry.origin.volume.0), entry.origin.title);
+        if let Some(turns) = &mut self.volumes[volume].read_ahead
+            && entry.reads_ahead == ReadsAhead::InTurn
+        {
+            turns.end();
+        }
         let mut list = std::mem::take(&mut entry.wanted);
         while let Some(token) = self.wanted.detach_front(&mut list) {
             let wanted = self.wanted.get_mut(token);
@@ -695,6 +732,7 @@ fn want_of(
         position: position + offset,
         best_effort: entry.rate.is_none(),
         is_shared: entry.pinned.is_some(),
+        reads_ahead: entry.reads_ahead != ReadsAhead::NotYet,
     }
 }
 

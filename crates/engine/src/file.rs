@@ -575,6 +575,7 @@ fn want_of(origin: &Origin, block: u64, block_size: Bytes, token: u32) -> BlockR
         position: origin.position + offset,
         best_effort: true,
         is_shared: true,
+        reads_ahead: false,
     }
 }
 

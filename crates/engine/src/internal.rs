@@ -67,6 +67,8 @@ pub(crate) struct BlockRequest {
     pub(crate) best_effort: bool,
     /// No sole lease: other streams are to find the block.
     pub(crate) is_shared: bool,
+    /// The kernel may read ahead in the file.
+    pub(crate) reads_ahead: bool,
 }
 
 /// The answer to a [`BlockRequest`].

@@ -201,7 +201,8 @@ impl Device {
     /// Of every second title, all but the first block has been read when it is asked for.
     fn is_read_ahead(&self, transfer: Transfer) -> bool {
         let is_read = transfer.direction == Direction::Read;
-        self.reads_ahead && is_read && transfer.file.0 % 2 == 0 && transfer.offset.0 > 0
+        let reads_ahead = self.reads_ahead && transfer.reads_ahead;
+        reads_ahead && is_read && transfer.file.0 % 2 == 0 && transfer.offset.0 > 0
     }
 
     fn at_device(&self) -> usize {

@@ -5,6 +5,7 @@
 
 mod crowd;
 mod datagrams;
+mod memory;
 mod programs;
 mod sata;
 
@@ -20,6 +21,7 @@ use crate::net::{Receiver, Temper, UdpOutputSpec};
 use crate::title::{Audience, Growth, Title};
 use datagrams::UdpSpec;
 pub(crate) use datagrams::wire_max;
+pub(crate) use memory::Memory;
 pub(crate) use programs::{MomentSpec, ProgramSpec};
 
 /// What is promised in a world, and so what is an invariant.
@@ -150,16 +152,6 @@ pub(crate) struct UploadSpec {
     pub(crate) lasts: Nanos,
     /// A complete file gets a name, and its last acknowledgement when the name is durable.
     pub(crate) has_name: bool,
-}
-
-/// The memory of a volume's blocks.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Memory {
-    Arena,
-    /// The page cache, and how many blocks the kernel reads ahead of each stream.
-    PageCache {
-        ahead: u32,
-    },
 }
 
 /// The kind of a client.
@@ -487,23 +479,6 @@ impl VolumeSpec {
     /// Bits per second that the disk gives in long reads.
     fn sequential(&self) -> u64 {
         self.kind.model(self.block).sequential().0
-    }
-}
-
-impl Memory {
-    fn draw(dice: &mut Dice) -> Self {
-        if dice.chance(500) {
-            return Self::Arena;
-        }
-        Self::PageCache { ahead: dice.below(3) as u32 }
-    }
-
-    /// Blocks granted to each stream in addition to those that it wants.
-    pub(crate) fn ahead(self) -> u32 {
-        match self {
-            Self::Arena => 0,
-            Self::PageCache { ahead } => ahead,
-        }
     }
 }
 

@@ -326,6 +326,7 @@ impl World {
                 memory,
                 cycle: spec.cycle,
                 model,
+                read_ahead: spec.memory.turns(spec.cycle),
                 best_effort_depth: spec.best_effort_depth,
                 write_path: spec.write_path.map(|write_path| WritePathSetup {
                     places: write_path.places,

@@ -49,6 +49,7 @@ fn a_refused_registration_is_reported_and_reads_go_on() {
         at: 0,
         len: 8192,
         sum: None,
+        reads_ahead: false,
     };
     device.submit(clock::now(), transfer).unwrap();
     let completion = loop {

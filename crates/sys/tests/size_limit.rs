@@ -60,6 +60,7 @@ fn a_write_of_which_a_part_was_done_is_never_counted_whole() {
             at: 0,
             len: WHOLE,
             sum: None,
+            reads_ahead: false,
         };
         port.submit(clock::now(), transfer).unwrap();
         let completion = loop {

@@ -8,6 +8,7 @@ use tactus_core::cost::{BEST_EFFORT_BLOCKS, DiskLimits, SendCost, WriteLimits};
 use tactus_core::cycle_choice::ArmVolume;
 use tactus_core::disk_model::{DiskModel, Ratio};
 use tactus_core::estimator::ModelOrigin;
+use tactus_core::kernel_read_ahead::{self, TurnLimits};
 use tactus_core::ledger::{Ledger, Limits, ServerPlace};
 use tactus_core::pacer;
 use tactus_core::units::{BitRate, Bytes, KIB, MIB, Nanos, SECOND};
@@ -50,11 +51,18 @@ pub(super) struct VolumeLimits {
     pub(super) sendfile: bool,
     /// The device's read-ahead for each file in the page cache.
     pub(super) read_ahead: Bytes,
+    /// The turns in which the kernel begins to read ahead for streams, if its windows are large.
+    pub(super) turns: Option<TurnLimits>,
     /// The limits of uploads; none when it takes none.
     pub(super) write_path: Option<WriteLimits>,
 }
 
 impl VolumeLimits {
+    /// Share of the disk's time for streams: windows of those that begin have their own.
+    fn promised_thousandths(&self) -> u32 {
+        self.turns.map_or(self.share_thousandths, |turns| turns.promised_thousandths)
+    }
+
     /// Number of blocks in its memory.
     pub(super) fn places(&self) -> u32 {
         (self.arena.0 / self.block.0) as u32
@@ -126,6 +134,8 @@ const BY_REFERENCE: SendCost = SendCost {
 const READ: Nanos = Nanos::from_micros(90);
 /// The same through the page cache: a copy, and a call for each 16 KiB.
 const READ_CACHED: Nanos = Nanos::from_micros(190);
+/// The same without the kernel's read-ahead, by single pages: all streams may begin at once.
+const READ_SINGLE: Nanos = Nanos::from_micros(450);
 
 /// Cost of each block for its delivery server: measured 1.2 us, and 2.3 us with few blocks a
 /// second.
@@ -144,8 +154,12 @@ const ARM_BLOCK: Bytes = Bytes(MIB);
 /// Times of a disk with an arm, relative to a guess: twice as fast as the slowest is usual.
 const GUESSED_ARM: Ratio = Ratio(500);
 
-/// A larger read-ahead for each stream would fill the memory that streams need.
+/// With a larger read-ahead, the kernel begins to read ahead for one stream after the other: for
+/// all at once it would fill memory, and keep the disk from other reads.
 pub const READ_AHEAD_MAX: Bytes = Bytes(MIB);
+
+/// With memory for the read-ahead of fewer streams, blocks are read directly.
+const TURNS_MIN: u32 = 64;
 
 /// Most deliveries without a rate at once: by default half of the memory for blocks is for them.
 /// They leave room for streams at a rate, and each has its memory promised.
@@ -204,6 +218,8 @@ struct ArenaShare {
     by_reference: Option<Bytes>,
     /// What a disk with an arm may have at most, if it needs more.
     most: Bytes,
+    /// For what the kernel reads ahead, where its windows are large: the page cache beside blocks.
+    read_ahead: Bytes,
 }
 
 impl ArenaShare {
@@ -223,6 +239,7 @@ impl ArenaShare {
             usual: share(usual),
             by_reference: is_enough.then(|| share(by_reference)),
             most: share(most),
+            read_ahead: share(Bytes(available.0 / 2)),
         }
     }
 }
@@ -235,12 +252,13 @@ fn facts(
     let VolumeModel { model, is_measured: model_is_measured, probes } = measure::model_of(volume)?;
     let device = probe::volume(&volume.path)?.device;
     let read_ahead = device.and_then(|device| device.read_ahead).unwrap_or_default();
+    let cycle = volume.cycle.or_else(|| FLASH_CYCLE);
+    let share_thousandths = volume.budget.of(1000) as u32;
+    let turns = turns_of(&model, read_ahead, memory.read_ahead, (cycle, share_thousandths));
     let sendfile = match volume.sendfile {
         Sendfile::On => true,
         Sendfile::Off => false,
-        // A hard disk needs its reads in the order of the sweep, not in that of the kernel's
-        // read-ahead.
-        Sendfile::Auto => !model.has_arm() && read_ahead <= READ_AHEAD_MAX,
+        Sendfile::Auto => is_by_reference(&model, read_ahead, turns),
     };
     let usual = if model.has_arm() { ARM_BLOCK } else { FLASH_BLOCK };
     let (block, arena) = match (volume.block, memory.by_reference) {
@@ -253,12 +271,13 @@ fn facts(
         Auto::Auto => model.polled_every(POLL_INTERVAL, block),
     };
     let flash = VolumeLimits {
-        cycle: volume.cycle.or_else(|| FLASH_CYCLE),
+        cycle,
         block,
         arena,
         write_path: volume.uploads.then(|| write_path(volume, volume.block.or_else(|| usual))),
-        share_thousandths: (volume.budget.of(1000)) as u32,
+        share_thousandths,
         read_ahead,
+        turns: turns.filter(|_| sendfile),
         sendfile,
     };
     let limits = if model.has_arm() {
@@ -268,6 +287,25 @@ fn facts(
         flash
     };
     Ok(VolumeFacts { path: volume.path.clone(), model, model_is_measured, probes, limits })
+}
+
+/// The turns in which the kernel begins to read ahead for streams, if it reads much ahead.
+fn turns_of(
+    model: &DiskModel,
+    read_ahead: Bytes,
+    memory: Bytes,
+    (cycle, share_thousandths): (Nanos, u32),
+) -> Option<TurnLimits> {
+    let is_large = read_ahead > READ_AHEAD_MAX && !model.has_arm();
+    let promised = share_thousandths.saturating_sub(kernel_read_ahead::SHARE_THOUSANDTHS);
+    is_large.then(|| TurnLimits::new(model, read_ahead, memory, cycle, promised)).flatten()
+}
+
+/// Whether blocks are sent by reference unless the configuration says otherwise. A hard disk needs
+/// its reads in the order of the sweep, not in that of the kernel's read-ahead.
+fn is_by_reference(model: &DiskModel, read_ahead: Bytes, turns: Option<TurnLimits>) -> bool {
+    let is_bounded = turns.is_some_and(|turns| turns.streams >= TURNS_MIN);
+    !model.has_arm() && (read_ahead <= READ_AHEAD_MAX || is_bounded)
 }
 
 /// The cycle and the memory of a disk with an arm.
@@ -384,12 +422,16 @@ fn disk_limits(limits: &VolumeLimits, model: DiskModel, server: u32, derate: u32
     DiskLimits {
         model,
         cycle: limits.cycle,
-        share_thousandths: limits.share_thousandths / derate,
+        share_thousandths: limits.promised_thousandths() / derate,
         block,
         blocks: limits.places(),
-        ahead: if sendfile { limits.ahead() } else { 0 },
+        ahead: if sendfile && limits.turns.is_none() { limits.ahead() } else { 0 },
         server,
-        read_per_mib: if sendfile { READ_CACHED } else { READ },
+        read_per_mib: match limits.turns {
+            Some(_) => READ_SINGLE,
+            None if sendfile => READ_CACHED,
+            None => READ,
+        },
         deliver_block: DELIVER,
         per_write: connection_cost(sendfile).of_small_send(),
         write_path: limits.write_path,
@@ -463,6 +505,7 @@ mod tests {
                 share_thousandths: 900,
                 sendfile: false,
                 read_ahead: Bytes(0),
+                turns: None,
                 write_path: None,
             };
             Self {
@@ -503,7 +546,7 @@ mod tests {
     fn blocks_by_reference_have_more_memory_where_it_is_free() {
         let gib = |gib: u64| Bytes(gib * 1024 * MIB);
         let of = |arena, available| {
-            let ArenaShare { usual, by_reference, most } = ArenaShare::of(arena, available, 2);
+            let ArenaShare { usual, by_reference, most, .. } = ArenaShare::of(arena, available, 2);
             [Some(usual), by_reference, Some(most)].map(|share| share.map(|each| each.0 / MIB))
         };
         assert_eq!(of(Auto::Auto, gib(24)), [Some(512), Some(1024), Some(3072)]);
@@ -513,6 +556,24 @@ mod tests {
         assert_eq!(of(Auto::Auto, gib(2)), [Some(256), None, Some(256)]);
         assert_eq!(of(Auto::Set(gib(2)), gib(1)), [Some(1024); 3]);
         assert_eq!(of(Auto::Set(gib(1)), gib(24)), [Some(512), None, Some(512)]);
+    }
+
+    #[test]
+    fn a_disk_that_reads_much_ahead_needs_speed_and_memory_for_blocks_by_reference() {
+        let flash = |read_mib| DiskModel { read_mib, sweep: Nanos(0), ..DiskModel::SLOWEST };
+        let (fast, slow) = (flash(Nanos::from_millis(1)), flash(Nanos::from_millis(9)));
+        let [little, much] = [Bytes(512 * KIB), Bytes(8 * MIB)];
+        let of = |model: &DiskModel, read_ahead, memory| {
+            let turns = turns_of(model, read_ahead, Bytes(memory * MIB), (FLASH_CYCLE, 900));
+            assert!(turns.is_none_or(|turns| turns.promised_thousandths == 775));
+            (is_by_reference(model, read_ahead, turns), turns.map(|turns| turns.streams))
+        };
+        assert_eq!(of(&fast, little, 0), (true, None), "the ledger counts it");
+        assert_eq!(of(&fast, much, 2048), (true, Some(128)));
+        assert_eq!(of(&fast, much, 1008), (false, Some(63)));
+        assert_eq!(of(&slow, much, 2048), (false, None));
+        let arm = DiskModel { sweep: Nanos::from_millis(9), ..fast };
+        assert_eq!([little, much].map(|ahead| of(&arm, ahead, 2048)), [(false, None); 2]);
     }
 
     #[test]

@@ -92,6 +92,7 @@ fn by_reference(
         depth: depth_of(volume) + IN_MEMORY_MAX,
         threads: FILLERS,
         free_min: free_min(),
+        limits_read_ahead: volume.limits.turns.is_some(),
         rights,
     };
     let port = DiskPages::open(options).map_err(|error| {
@@ -103,6 +104,7 @@ fn by_reference(
         memory: Memory::PageCache,
         cycle: volume.limits.cycle,
         model: volume.model,
+        read_ahead: volume.limits.turns,
         best_effort_depth: BEST_EFFORT_DEPTH.min(options.depth),
         write_path: None,
         learning: None,
@@ -143,8 +145,17 @@ fn direct(
     let port = disk::open(view.clone(), DiskOptions { depth, ..DiskOptions::default() })?;
     degraded.extend(refused_by(port.facts()));
     let (memory, model) = (Memory::Arena(view), volume.model);
-    let (write_path, learning) = (None, None);
-    Ok(VolumeSetup { port, keeper, memory, cycle, model, best_effort_depth, write_path, learning })
+    Ok(VolumeSetup {
+        port,
+        keeper,
+        memory,
+        cycle,
+        model,
+        read_ahead: None,
+        best_effort_depth,
+        write_path: None,
+        learning: None,
+    })
 }
 
 /// Takes memory; records refused kinds of it.

@@ -5,12 +5,14 @@ use std::sync::Arc;
 use tactus_core::block_list::BlockList;
 use tactus_core::byte_clock::ByteClock;
 use tactus_core::datagrams::{Framing, Plan, TitleSchedule};
+use tactus_core::kernel_read_ahead::{SETTLED, SHORT};
 use tactus_core::mutant;
 use tactus_core::ports::FileHandle;
 use tactus_core::read_ahead::{self, Piece, ReadAhead};
-use tactus_core::units::{Bytes, Nanos};
+use tactus_core::units::{Bytes, MonoTime, Nanos};
 use tactus_ring::arena::Lease;
 
+use crate::delivery::VolumeLimits;
 use crate::message::{
     Blocks, DeliveryServerId, Extent, Origin, Outcome, Output, Pin, Rate, Schedule, StreamId,
     TitleId, VolumeId, Workspace,
@@ -27,6 +29,17 @@ pub(super) enum Phase {
     Running,
     /// It has ended; blocks and transfers are being returned.
     Draining,
+}
+
+/// Whether the kernel may read ahead for a stream.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum ReadsAhead {
+    /// From its first block on.
+    Always,
+    /// Once the stream has its turn.
+    NotYet,
+    /// It has its turn.
+    InTurn,
 }
 
 /// A row of the table.
@@ -56,6 +69,7 @@ pub(super) struct Entry {
     pub(super) is_open_ended: bool,
     /// Its reads come after those of all others.
     pub(super) is_deferred: bool,
+    pub(super) reads_ahead: ReadsAhead,
     /// Wanted blocks that are not at the link yet, in order.
     pub(super) wanted: List,
     /// Blocks at the link.
@@ -126,6 +140,7 @@ impl Entry {
             ),
             is_open_ended: false,
             is_deferred: false,
+            reads_ahead: ReadsAhead::Always,
             clock: None,
             wanted: List::default(),
             at_link: 0,
@@ -143,11 +158,13 @@ impl Entry {
         }
     }
 
-    /// A stream of blocks, each of `block` bytes.
-    pub(super) fn of_blocks(stream: StreamId, blocks: Blocks, block: Bytes) -> Self {
+    /// A stream of blocks of a volume with these limits.
+    pub(super) fn of_blocks(stream: StreamId, blocks: Blocks, limits: VolumeLimits) -> Self {
         let Blocks { origin, extent, window } = blocks;
+        let is_limited = limits.read_ahead.is_some() && origin.len > SHORT;
+        let reads_ahead = if is_limited { ReadsAhead::NotYet } else { ReadsAhead::Always };
         let range = extent.range();
-        let bytes = read_ahead::Extent { first: range.start, end: range.end, block };
+        let bytes = read_ahead::Extent { first: range.start, end: range.end, block: limits.block };
         let read = ReadAhead::new(bytes, window);
         let (read, block_list) = match &extent {
             Extent::Range(_) => (read, None),
@@ -166,15 +183,16 @@ impl Entry {
             read,
             is_open_ended: matches!(extent, Extent::Growing(_)),
             is_deferred: false,
+            reads_ahead,
             ..Self::free()
         }
     }
 
-    pub(super) fn of_pin(pin: Pin, block: Bytes) -> Self {
+    pub(super) fn of_pin(pin: Pin, limits: VolumeLimits) -> Self {
         let Pin { stream, origin, window } = pin;
         let extent = Extent::Range(Bytes(0)..origin.len);
         let blocks = Blocks { origin, extent, window };
-        Self { pinned: Some(0), ..Self::of_blocks(stream, blocks, block) }
+        Self { pinned: Some(0), ..Self::of_blocks(stream, blocks, limits) }
     }
 
     pub(super) fn of_chunks(stream: StreamId) -> Self {
@@ -191,6 +209,14 @@ impl Entry {
     pub(super) fn law(&self) -> Option<TitleSchedule<'_>> {
         let clock = self.clock?;
         Some(TitleSchedule { clock, plan: self.plan.as_deref() })
+    }
+
+    /// Whether it will probably read on in sequence for as long as it takes to use what the kernel
+    /// reads ahead for it.
+    pub(super) fn is_settled(&self, now: MonoTime) -> bool {
+        let is_in_sequence = self.block_list.is_none() && !self.repeats && !self.is_open_ended;
+        let lasts = self.clock.is_some_and(|clock| clock.start() + SETTLED <= now);
+        is_in_sequence && lasts && self.is_reading() && !self.is_deferred
     }
 
     pub(super) fn is_free(&self) -> bool {

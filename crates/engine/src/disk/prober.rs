@@ -49,6 +49,7 @@ impl Prober {
                     at: 0,
                     len: read.len,
                     sum: None,
+                    reads_ahead: false,
                 },
             );
             assert!(taken.is_ok(), "the device takes as many reads as the depth");

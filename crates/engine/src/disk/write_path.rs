@@ -77,8 +77,16 @@ impl WritePath {
                     let since = matches!(class, WriteClass::BestEffort).then_some(now);
                     self.writes[block.place as usize] = PlaceWrite { token, since };
                     let direction = Direction::Write;
-                    let transfer =
-                        Transfer { direction, block, file, offset, at: 0, len, sum: None };
+                    let transfer = Transfer {
+                        direction,
+                        block,
+                        file,
+                        offset,
+                        at: 0,
+                        len,
+                        sum: None,
+                        reads_ahead: false,
+                    };
                     match class {
                         WriteClass::BestEffort => {
                             let deadline = MonoTime(u64::MAX);

@@ -1,7 +1,10 @@
 //! Several delivery servers: each reads ahead for its own streams, as one would for them all.
 
+use std::collections::BTreeSet;
+
+use tactus_core::kernel_read_ahead::{SETTLED, SHARE_THOUSANDTHS, TurnLimits};
 use tactus_core::ports::SocketHandle;
-use tactus_core::units::{MILLISECOND, MonoTime, Nanos, SECOND};
+use tactus_core::units::{Bytes, MIB, MILLISECOND, MonoTime, Nanos, SECOND};
 use tactus_engine::cores::Core;
 use tactus_engine::message::{
     Command, Connection, DeliveryServerId, LinkId, Outcome, Output, Pin, StreamId,
@@ -75,6 +78,44 @@ fn streams_of_both_delivery_servers_lose_and_repeat_nothing_while_all_servers_mo
         let counters = &fixture.control.counters;
         assert_eq!(counters.sum_of_links(|link| &link.underruns), 0);
         assert_eq!(counters.blocks[0].leased.value(), 0);
+    }
+}
+
+#[test]
+fn the_kernel_reads_ahead_for_one_settled_stream_after_the_other() {
+    for memory in BOTH {
+        // Each of the two servers has a turn in two cycles, and two streams.
+        let turns = TurnLimits {
+            windows: CYCLE,
+            read_mib: MILLISECOND,
+            promised_thousandths: 4 * (1000 - SHARE_THOUSANDTHS),
+            cycle: CYCLE,
+            streams: 4,
+            servers: 1,
+        };
+        let mut fixture = Fixture::with_turns(memory, turns);
+        let streams = [1, 2, 3].map(|title| {
+            let mut parts = parts(&mut fixture, title, 0, 0);
+            parts.origin.len = Bytes(8 * MIB);
+            (title, fixture.begin(parts))
+        });
+        let segment = start(&mut fixture, 4, 0, 0);
+        let ahead = |fixture: &mut Fixture| {
+            BTreeSet::from_iter(std::mem::take(&mut fixture.disk().reads_ahead))
+        };
+        fixture.pass(SETTLED - CYCLE);
+        assert_eq!(ahead(&mut fixture), [4].into(), "a short title is read ahead at once");
+        fixture.command(Command::Stop(segment));
+        fixture.pass(CYCLE.times(8));
+        let first = ahead(&mut fixture);
+        assert_eq!(first.len(), 2, "{first:?}");
+        fixture.pass(SECOND);
+        assert_eq!(ahead(&mut fixture), first, "memory suffices for two");
+        let (_, ended) = streams.into_iter().find(|stream| first.contains(&stream.0)).unwrap();
+        fixture.command(Command::Stop(ended));
+        fixture.pass(SECOND);
+        let later = ahead(&mut fixture);
+        assert!(later.len() == 2 && later != first, "{later:?}");
     }
 }
 

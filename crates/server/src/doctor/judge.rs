@@ -387,8 +387,8 @@ fn read_ahead(device: &Device, direct: &DirectReads, needs: &Requirements) -> Op
         return Some(Finding::warn(
             "readahead",
             found,
-            "so much for each stream would fill the memory: streams are read directly and copied, \
-             for half as much CPU time again",
+            "too much for this disk or memory: streams are read directly and copied, for half as \
+             much CPU time again",
             format!("echo 512 > /sys/block/{}/queue/read_ahead_kb", device.name),
         ));
     }

@@ -175,7 +175,10 @@ mod tests {
             let (block, offset, at, len) =
                 (ports::BlockRef { place, generation }, Bytes(offset), 0, 8192);
             let direction = Direction::Write;
-            stable.write(Transfer { direction, block, file, offset, at, len, sum: None }, len);
+            stable.write(
+                Transfer { direction, block, file, offset, at, len, sum: None, reads_ahead: false },
+                len,
+            );
             keeper.emptied(BlockRef { place, generation });
         };
         write(&mut stable, 0);

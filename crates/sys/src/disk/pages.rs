@@ -59,6 +59,7 @@ pub struct DiskPages {
     core: Arc<AtomicU32>,
     depth: u32,
     in_flight: u32,
+    limits_read_ahead: bool,
     /// Of the last transfer.
     ahead: u32,
     needs_device: bool,
@@ -80,6 +81,8 @@ pub struct PagesOptions {
     /// While the machine has less free memory than this, blocks that are given up leave the page
     /// cache.
     pub free_min: Bytes,
+    /// The kernel reads ahead in a file only after a transfer that says so.
+    pub limits_read_ahead: bool,
     /// Where the threads run, and before whom.
     pub rights: FillerRights,
 }
@@ -105,13 +108,14 @@ impl DiskPages {
     /// when file descriptors are exhausted; `EAGAIN` when no thread can be started; `EINVAL` when a
     /// number is zero.
     pub fn open(options: PagesOptions) -> io::Result<Self> {
-        let PagesOptions { places, block, depth, threads, free_min, rights } = options;
+        let PagesOptions { places, block, depth, threads, free_min, rights, .. } = options;
         if [places, block, depth, threads].contains(&0) {
             return Err(io::Error::from_raw_os_error(libc::EINVAL));
         }
         let held = Arc::new(HeldBlocks::new(places, block)?);
         let core = Arc::new(AtomicU32::new(rights.core.unwrap_or(ANY_CORE)));
         let filler = |_| Filler {
+            limits_read_ahead: options.limits_read_ahead,
             core: Arc::clone(&core),
             pinned: ANY_CORE,
             priority: rights.priority,
@@ -128,6 +132,7 @@ impl DiskPages {
             sink: sink.into(),
             depth,
             in_flight: 0,
+            limits_read_ahead: options.limits_read_ahead,
             ahead: 0,
             needs_device: true,
             waited: Nanos(0),
@@ -159,12 +164,23 @@ impl DiskPort for DiskPages {
         }
         let compare = pin.started(&transfer, &self.held);
         let held = Arc::clone(&self.held);
-        let Transfer { file, offset, len, .. } = transfer;
+        let Transfer { file, offset, len, reads_ahead, .. } = transfer;
         let Residence { is_in_memory, is_ahead } = Residence::of(file, offset.0, len);
         self.needs_device = !is_in_memory;
         let at = if self.needs_device { self.workers.idlest(1..) } else { 0 };
-        // The splice lets the kernel read the next part unless that is there.
-        self.ahead = if is_ahead { 0 } else { len };
+        self.ahead = match (self.limits_read_ahead, reads_ahead) {
+            // The splice lets the kernel read the next part unless that is there.
+            (false, _) => {
+                if is_ahead {
+                    0
+                } else {
+                    len
+                }
+            }
+            (true, false) => 0,
+            // Of a large window this is the mean.
+            (true, true) => len,
+        };
         self.workers.push(at, Job { transfer, compare, part: Part::New { held, keep: is_new } });
         self.in_flight += 1;
         Ok(())
@@ -256,6 +272,7 @@ struct Outcome {
 
 /// A thread's side.
 struct Filler {
+    limits_read_ahead: bool,
     /// The core of all fillers, or [`ANY_CORE`].
     core: Arc<AtomicU32>,
     /// Where this one was pinned.
@@ -297,6 +314,9 @@ impl Work for Filler {
             Part::Landed(result) => (result, false, false),
             Part::New { held, keep } => {
                 let pipe = held.pipe(transfer.block.place);
+                if self.limits_read_ahead {
+                    random_access::let_read_ahead(transfer.file, transfer.reads_ahead);
+                }
                 (splice_all(transfer, pipe).map_err(DiskFault), true, keep)
             }
         };

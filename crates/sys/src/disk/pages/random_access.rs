@@ -36,6 +36,11 @@ impl RandomAccess {
     }
 }
 
+/// Lets the kernel read ahead in this open file, or no longer.
+pub(super) fn let_read_ahead(file: FileHandle, may: bool) {
+    advise(file, if may { libc::POSIX_FADV_NORMAL } else { libc::POSIX_FADV_RANDOM });
+}
+
 impl Drop for RandomAccess {
     fn drop(&mut self) {
         advise(self.0, libc::POSIX_FADV_NORMAL);

@@ -39,6 +39,10 @@ impl Fixture {
     }
 
     fn with_free_memory(places: u32, free_min: Bytes) -> Self {
+        Self::with(places, free_min, false)
+    }
+
+    fn with(places: u32, free_min: Bytes, limits_read_ahead: bool) -> Self {
         // Beside the build, not in the temporary directory: that may be memory.
         let build = std::env::current_exe().unwrap();
         let directory = tempfile::tempdir_in(build.parent().unwrap()).unwrap();
@@ -47,7 +51,15 @@ impl Fixture {
         file.write_all(&content(0, LEN as u32)).unwrap();
         file.sync_all().unwrap();
         let rights = FillerRights::default();
-        let options = PagesOptions { places, block: BLOCK, depth: 8, threads: 2, free_min, rights };
+        let options = PagesOptions {
+            places,
+            block: BLOCK,
+            depth: 8,
+            threads: 2,
+            free_min,
+            limits_read_ahead,
+            rights,
+        };
         let fixture = Self {
             port: DiskPages::open(options).unwrap(),
             file: File::open(path).unwrap(),
@@ -75,6 +87,7 @@ impl Fixture {
             at: 0,
             len: BLOCK,
             sum: None,
+            reads_ahead: false,
         }
     }
 
@@ -160,6 +173,21 @@ fn a_deleted_file_is_let_go_of_though_its_block_stays() {
         std::thread::sleep(std::time::Duration::from_millis(50));
     }
     assert!(fixture.left_of(2));
+}
+
+#[test]
+fn the_kernel_reads_ahead_only_where_it_may() {
+    let mut fixture = Fixture::with(4, ALWAYS_SCARCE, true);
+    for block in 0..3 {
+        fixture.fill(fixture.transfer(block, 1, block.into()));
+        assert!(!fixture.is_in_memory(u64::from(block) + 1));
+    }
+    let reads_ahead = Transfer { reads_ahead: true, ..fixture.transfer(3, 1, 3) };
+    fixture.fill(reads_ahead);
+    assert!(fixture.is_in_memory(4), "or on its way there");
+    // From a file that was read ahead already, only what is asked for again.
+    fixture.fill(fixture.transfer(0, 2, 12));
+    assert!(!fixture.is_in_memory(13));
 }
 
 #[test]
@@ -367,6 +395,7 @@ fn wrong_sizes_are_refused() {
         depth: 1,
         threads: 1,
         free_min: ALWAYS_SCARCE,
+        limits_read_ahead: false,
         rights,
     };
     for bad in [

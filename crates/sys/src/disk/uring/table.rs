@@ -91,7 +91,8 @@ mod tests {
         let block = BlockRef { place, generation: 1 };
         let len = SECTOR as u32;
         let (direction, file, offset) = (Direction::Read, FileHandle(0), Bytes(0));
-        let transfer = Transfer { direction, block, file, offset, at: 0, len, sum: None };
+        let transfer =
+            Transfer { direction, block, file, offset, at: 0, len, sum: None, reads_ahead: false };
         InFlightOperation::Transfer(InFlightTransfer {
             progress: Progress::new(transfer),
             target: NonNull::dangling(),

@@ -1,0 +1,201 @@
+//! The turns in which streams begin to be read ahead by the kernel.
+//!
+//! While a file in the page cache is read in sequence, the kernel reads up to two *windows* of the
+//! device ahead of it. Some devices have a window of 8 MiB: a new stream of 8 Mbit/s would then
+//! read 16 MiB in its first seconds, in front of blocks that others wait for, and a seek would
+//! waste them. Promise: streams begin with reads of their blocks only. After some seconds the
+//! kernel reads ahead for them too, for one after the other: the windows of those that begin take
+//! at most the share of the disk that admission keeps free for them ([`SHARE_THOUSANDTHS`]), and a
+//! quarter of what running streams do not need. All windows together take at most a given memory.
+
+use crate::disk_model::{DiskModel, MilliVisits};
+use crate::units::{BitRate, Bytes, MIB, MonoTime, Nanos, SECOND};
+
+/// Share of the disk's time for windows of streams that begin, in thousandths.
+pub const SHARE_THOUSANDTHS: u32 = 125;
+
+/// How long a stream has lasted before the kernel reads ahead for it: what lasts for less is
+/// mostly a viewer who looks for something.
+pub const SETTLED: Nanos = Nanos::from_millis(5000);
+
+/// Longest title that the kernel reads ahead of from the first block on, as a segment: most of it
+/// would be read in the next seconds anyway.
+pub const SHORT: Bytes = Bytes(4 * MIB);
+
+/// Most windows that the kernel has read ahead of one file.
+const WINDOWS: u64 = 2;
+
+/// The bounds of one volume.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TurnLimits {
+    /// Time of the disk for the windows of one stream.
+    pub windows: Nanos,
+    /// Time of the disk for each MiB of the running streams.
+    pub read_mib: Nanos,
+    /// Share of the disk's time that running streams may have, in thousandths.
+    pub promised_thousandths: u32,
+    /// Time whose turns may be taken at once: the cycle, at whose head streams ask.
+    pub cycle: Nanos,
+    /// Most streams at once for which the kernel reads ahead.
+    pub streams: u32,
+    /// Servers that give turns. Each has as many streams as the others.
+    pub servers: u32,
+}
+
+impl TurnLimits {
+    /// For a disk whose kernel reads `window` at a time, with `memory` for what it reads ahead.
+    /// `None` if a window keeps the disk busy for more than a quarter of the cycle: the reads of
+    /// others would wait for it too long.
+    pub fn new(
+        model: &DiskModel,
+        window: Bytes,
+        memory: Bytes,
+        cycle: Nanos,
+        promised_thousandths: u32,
+    ) -> Option<Self> {
+        let time = model.reading(MilliVisits(1000), window);
+        let streams = (memory.0 / (WINDOWS * window.0.max(1))).min(u64::from(u32::MAX)) as u32;
+        (time.0 <= cycle.0 / 4).then_some(Self {
+            windows: time.times(WINDOWS),
+            read_mib: model.read_mib,
+            promised_thousandths,
+            cycle,
+            streams,
+            servers: 1,
+        })
+    }
+
+    /// The part of one of several servers.
+    #[must_use]
+    pub fn split(self, servers: u32) -> Self {
+        Self { streams: self.streams / servers, servers, ..self }
+    }
+
+    /// Time between two turns while the streams of this server take `running` together.
+    fn interval(&self, running: BitRate) -> Nanos {
+        let servers = u128::from(self.servers);
+        let bytes = u128::from(running.0 / 8) * servers;
+        let busy = bytes * u128::from(self.read_mib.0) * 1000 / u128::from(MIB * SECOND.0);
+        let left = u128::from(self.promised_thousandths).saturating_sub(busy);
+        let share = u128::from(SHARE_THOUSANDTHS) + left / 4;
+        Nanos((u128::from(self.windows.0) * 1000 * servers / share) as u64)
+    }
+}
+
+/// Says when the next stream may begin.
+#[derive(Debug)]
+pub struct Turns {
+    limits: TurnLimits,
+    interval: Nanos,
+    /// Time of the next turn.
+    next: MonoTime,
+    streams: u32,
+}
+
+impl Turns {
+    /// No stream has begun.
+    pub fn new(limits: TurnLimits) -> Self {
+        let interval = limits.interval(BitRate(0));
+        Self { limits, interval, next: MonoTime(0), streams: 0 }
+    }
+
+    /// Notes what the running streams of this server take together.
+    pub fn note_running(&mut self, rate: BitRate) {
+        self.interval = self.limits.interval(rate);
+    }
+
+    /// Takes a turn for one stream, if there is one at `now`.
+    pub fn take(&mut self, now: MonoTime) -> bool {
+        if self.streams == self.limits.streams || now < self.next {
+            return false;
+        }
+        self.next = self.next.max(now.before(self.limits.cycle)) + self.interval;
+        self.streams += 1;
+        true
+    }
+
+    /// Notes the end of a stream that had a turn.
+    pub fn end(&mut self) {
+        self.streams -= 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CYCLE: Nanos = Nanos::from_millis(250);
+    const WINDOW: Bytes = Bytes(8 * MIB);
+    const MEMORY: Bytes = Bytes(1024 * MIB);
+
+    /// Limits of a disk that reads a MiB in this time, and needs no time for a visit.
+    fn limits(read_mib: Nanos) -> Option<TurnLimits> {
+        let model = DiskModel { read_mib, visit: Nanos(0), sweep: Nanos(0), ..DiskModel::SLOWEST };
+        TurnLimits::new(&model, WINDOW, MEMORY, CYCLE, 775)
+    }
+
+    /// A GiB in a second, for any number of streams.
+    fn fast() -> TurnLimits {
+        TurnLimits { streams: u32::MAX, ..limits(Nanos(SECOND.0 / 1024)).unwrap() }
+    }
+
+    /// Turns that are taken in ten seconds by who asks in this interval, beside these streams.
+    fn begun(interval: Nanos, running: BitRate) -> usize {
+        let mut turns = Turns::new(fast());
+        turns.note_running(running);
+        let asks = (0..10 * SECOND.0).step_by(interval.0 as usize).map(MonoTime);
+        asks.map(|now| (0..999).filter(|_| turns.take(now)).count()).sum()
+    }
+
+    #[test]
+    fn windows_of_streams_that_begin_take_their_share_of_the_disk_at_most() {
+        // 16 MiB are a 64th of a second of the disk. It has an eighth of the time for them beside
+        // streams that take all that is promised, and up to a third beside fewer. The last cycle
+        // may be lacking.
+        let mib = |mib: u64| BitRate(mib * MIB * 8);
+        for asks in [CYCLE, Nanos::from_millis(1)] {
+            let close = |running, expected: usize| {
+                let begun = begun(asks, running);
+                assert!((expected..expected + 7).contains(&begun), "{begun} at {running}");
+            };
+            close(mib(794), 77);
+            close(mib(1600), 77);
+            close(mib(394), 138);
+            close(mib(0), 198);
+        }
+    }
+
+    #[test]
+    fn turns_that_nobody_took_do_not_add_up() {
+        let mut turns = Turns::new(TurnLimits { windows: Nanos::from_micros(31_800), ..fast() });
+        let later = MonoTime(3600 * SECOND.0);
+        // Of a cycle, in which each takes 100 ms.
+        assert_eq!((0..99).filter(|_| turns.take(later)).count(), 3);
+        assert!(!turns.take(later + Nanos::from_millis(49)));
+        assert!(turns.take(later + Nanos::from_millis(51)));
+    }
+
+    #[test]
+    fn memory_bounds_the_streams_and_one_that_ends_makes_room() {
+        let limits = limits(Nanos(0)).unwrap();
+        assert_eq!((limits.streams, limits.split(3).streams), (64, 21));
+        let mut turns = Turns::new(TurnLimits { streams: 2, ..limits });
+        assert!(turns.take(MonoTime(0)) && turns.take(MonoTime(0)) && !turns.take(MonoTime(0)));
+        turns.end();
+        assert!(turns.take(MonoTime(0)) && !turns.take(MonoTime(0)));
+    }
+
+    #[test]
+    fn several_servers_give_as_many_turns_together_as_one() {
+        let running = BitRate(1_000_000_000);
+        let (one, each) =
+            (fast().interval(running), fast().split(4).interval(BitRate(250_000_000)));
+        assert!(each.0.abs_diff(4 * one.0) < 4, "rounded down");
+    }
+
+    #[test]
+    fn a_disk_that_is_busy_too_long_with_a_window_has_no_turns() {
+        assert!(limits(Nanos::from_millis(7)).is_some());
+        assert_eq!(limits(Nanos::from_millis(8)), None);
+    }
+}
