@@ -5,14 +5,11 @@
 //! read 16 MiB in its first seconds, in front of blocks that others wait for, and a seek would
 //! waste them. Promise: streams begin with reads of their blocks only. After some seconds the
 //! kernel reads ahead for them too, for one after the other: the windows of those that begin take
-//! at most the share of the disk that admission keeps free for them ([`SHARE_THOUSANDTHS`]), and a
+//! at most an eighth of the volume's share of the disk, which admission keeps free for them, and a
 //! quarter of what running streams do not need. All windows together take at most a given memory.
 
-use crate::disk_model::{DiskModel, MilliVisits};
+use crate::disk_model::{DiskModel, MilliVisits, Ratio};
 use crate::units::{BitRate, Bytes, MIB, MonoTime, Nanos, SECOND};
-
-/// Share of the disk's time for windows of streams that begin, in thousandths.
-pub const SHARE_THOUSANDTHS: u32 = 125;
 
 /// How long a stream has lasted before the kernel reads ahead for it: what lasts for less is
 /// mostly a viewer who looks for something.
@@ -28,12 +25,14 @@ const WINDOWS: u64 = 2;
 /// The bounds of one volume.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TurnLimits {
-    /// Time of the disk for the windows of one stream.
+    /// Time of the disk for the windows of one stream, by its model.
     pub windows: Nanos,
-    /// Time of the disk for each MiB of the running streams.
+    /// Time of the disk for each MiB of the running streams, by its model.
     pub read_mib: Nanos,
-    /// Share of the disk's time that running streams may have, in thousandths.
-    pub promised_thousandths: u32,
+    /// How fast the disk probably is, until it is known.
+    pub expected: Ratio,
+    /// The volume's share of the disk's time, in thousandths.
+    pub share_thousandths: u32,
     /// Time whose turns may be taken at once: the cycle, at whose head streams ask.
     pub cycle: Nanos,
     /// Most streams at once for which the kernel reads ahead.
@@ -43,22 +42,23 @@ pub struct TurnLimits {
 }
 
 impl TurnLimits {
-    /// For a disk whose kernel reads `window` at a time, with `memory` for what it reads ahead.
-    /// `None` if a window keeps the disk busy for more than a quarter of the cycle: the reads of
-    /// others would wait for it too long.
+    /// For a disk with this model, and probably this fast, whose kernel reads `window` at a time,
+    /// with `memory` for what it reads ahead. `None` if a window probably keeps the disk busy for
+    /// more than a quarter of the cycle: the reads of others would wait for it too long.
     pub fn new(
-        model: &DiskModel,
+        (model, expected): (&DiskModel, Ratio),
         window: Bytes,
         memory: Bytes,
         cycle: Nanos,
-        promised_thousandths: u32,
+        share_thousandths: u32,
     ) -> Option<Self> {
         let time = model.reading(MilliVisits(1000), window);
         let streams = (memory.0 / (WINDOWS * window.0.max(1))).min(u64::from(u32::MAX)) as u32;
-        (time.0 <= cycle.0 / 4).then_some(Self {
+        (expected.times(time).0 <= cycle.0 / 4).then_some(Self {
             windows: time.times(WINDOWS),
             read_mib: model.read_mib,
-            promised_thousandths,
+            expected,
+            share_thousandths,
             cycle,
             streams,
             servers: 1,
@@ -71,14 +71,22 @@ impl TurnLimits {
         Self { streams: self.streams / servers, servers, ..self }
     }
 
-    /// Time between two turns while the streams of this server take `running` together.
-    fn interval(&self, running: BitRate) -> Nanos {
+    /// Share of the disk's time that may be promised to streams, in thousandths.
+    pub const fn promised_thousandths(&self) -> u32 {
+        self.share_thousandths - self.share_thousandths / 8
+    }
+
+    /// Time between two turns while the streams of this server take `running` together, and the
+    /// disk is so fast.
+    fn interval(&self, running: BitRate, ratio: Ratio) -> Nanos {
         let servers = u128::from(self.servers);
         let bytes = u128::from(running.0 / 8) * servers;
-        let busy = bytes * u128::from(self.read_mib.0) * 1000 / u128::from(MIB * SECOND.0);
-        let left = u128::from(self.promised_thousandths).saturating_sub(busy);
-        let share = u128::from(SHARE_THOUSANDTHS) + left / 4;
-        Nanos((u128::from(self.windows.0) * 1000 * servers / share) as u64)
+        let (windows, read_mib) = (ratio.times(self.windows), ratio.times(self.read_mib));
+        let busy = bytes * u128::from(read_mib.0) * 1000 / u128::from(MIB * SECOND.0);
+        let promised = u128::from(self.promised_thousandths());
+        let share =
+            u128::from(self.share_thousandths) - promised + promised.saturating_sub(busy) / 4;
+        Nanos((u128::from(windows.0) * 1000 * servers / share.max(1)) as u64)
     }
 }
 
@@ -95,13 +103,14 @@ pub struct Turns {
 impl Turns {
     /// No stream has begun.
     pub fn new(limits: TurnLimits) -> Self {
-        let interval = limits.interval(BitRate(0));
+        let interval = limits.interval(BitRate(0), limits.expected);
         Self { limits, interval, next: MonoTime(0), streams: 0 }
     }
 
-    /// Notes what the running streams of this server take together.
-    pub fn note_running(&mut self, rate: BitRate) {
-        self.interval = self.limits.interval(rate);
+    /// Notes what the running streams of this server take together, and how fast the disk is, if
+    /// that is known.
+    pub fn note(&mut self, running: BitRate, learned: Option<Ratio>) {
+        self.interval = self.limits.interval(running, learned.unwrap_or(self.limits.expected));
     }
 
     /// Takes a turn for one stream, if there is one at `now`.
@@ -131,7 +140,7 @@ mod tests {
     /// Limits of a disk that reads a MiB in this time, and needs no time for a visit.
     fn limits(read_mib: Nanos) -> Option<TurnLimits> {
         let model = DiskModel { read_mib, visit: Nanos(0), sweep: Nanos(0), ..DiskModel::SLOWEST };
-        TurnLimits::new(&model, WINDOW, MEMORY, CYCLE, 775)
+        TurnLimits::new((&model, Ratio::ONE), WINDOW, MEMORY, CYCLE, 1000)
     }
 
     /// A GiB in a second, for any number of streams.
@@ -142,7 +151,7 @@ mod tests {
     /// Turns that are taken in ten seconds by who asks in this interval, beside these streams.
     fn begun(interval: Nanos, running: BitRate) -> usize {
         let mut turns = Turns::new(fast());
-        turns.note_running(running);
+        turns.note(running, None);
         let asks = (0..10 * SECOND.0).step_by(interval.0 as usize).map(MonoTime);
         asks.map(|now| (0..999).filter(|_| turns.take(now)).count()).sum()
     }
@@ -158,16 +167,16 @@ mod tests {
                 let begun = begun(asks, running);
                 assert!((expected..expected + 7).contains(&begun), "{begun} at {running}");
             };
-            close(mib(794), 77);
+            close(mib(896), 77);
             close(mib(1600), 77);
-            close(mib(394), 138);
-            close(mib(0), 198);
+            close(mib(384), 155);
+            close(mib(0), 214);
         }
     }
 
     #[test]
     fn turns_that_nobody_took_do_not_add_up() {
-        let mut turns = Turns::new(TurnLimits { windows: Nanos::from_micros(31_800), ..fast() });
+        let mut turns = Turns::new(TurnLimits { windows: Nanos::from_micros(34_300), ..fast() });
         let later = MonoTime(3600 * SECOND.0);
         // Of a cycle, in which each takes 100 ms.
         assert_eq!((0..99).filter(|_| turns.take(later)).count(), 3);
@@ -188,14 +197,33 @@ mod tests {
     #[test]
     fn several_servers_give_as_many_turns_together_as_one() {
         let running = BitRate(1_000_000_000);
-        let (one, each) =
-            (fast().interval(running), fast().split(4).interval(BitRate(250_000_000)));
+        let one = fast().interval(running, Ratio::ONE);
+        let each = fast().split(4).interval(BitRate(250_000_000), Ratio::ONE);
         assert!(each.0.abs_diff(4 * one.0) < 4, "rounded down");
+    }
+
+    #[test]
+    fn a_disk_that_is_slower_than_expected_has_fewer_turns_once_that_is_known() {
+        let (twice, half) = (Ratio(2000), Ratio(500));
+        let cautious = TurnLimits { expected: half, ..limits(Nanos::from_millis(4)).unwrap() };
+        let mut turns = Turns::new(cautious);
+        let begun = turns.interval;
+        turns.note(BitRate(0), Some(twice));
+        assert!(turns.interval.0.abs_diff(4 * begun.0) < 4, "rounded down");
+        turns.note(BitRate(0), None);
+        assert_eq!(turns.interval, begun);
     }
 
     #[test]
     fn a_disk_that_is_busy_too_long_with_a_window_has_no_turns() {
         assert!(limits(Nanos::from_millis(7)).is_some());
         assert_eq!(limits(Nanos::from_millis(8)), None);
+        let guess = DiskModel {
+            read_mib: Nanos::from_millis(15),
+            visit: Nanos(0),
+            sweep: Nanos(0),
+            ..DiskModel::SLOWEST
+        };
+        assert!(TurnLimits::new((&guess, Ratio(500)), WINDOW, MEMORY, CYCLE, 1000).is_some());
     }
 }

@@ -460,7 +460,8 @@ fn assemble_volume<D: DiskPort + Send + 'static>(
         requesters.push(Requester { requests, answers });
         let read_ahead = volume.read_ahead.map(|turns| turns.split(delivery_servers as u32));
         let limits = VolumeLimits { cycle: volume.cycle, block, read_ahead };
-        parts.push(VolumeParts { limits, to_block, from_block });
+        let disk = Arc::clone(&disk_counters);
+        parts.push(VolumeParts { limits, disk, to_block, from_block });
     }
     let (learning, probe, waker) = match volume.learning {
         Some(LearningSetup { rules, probe, waker }) => (Some(rules), probe, Some(waker)),

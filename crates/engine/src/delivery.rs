@@ -25,7 +25,7 @@ use tactus_core::units::{BitRate, Bytes, MonoTime, Nanos};
 use tactus_ring::arena::Lease;
 use tactus_ring::spsc::{Consumer, Producer};
 
-use crate::counters::DeliveryCounters;
+use crate::counters::{DeliveryCounters, DiskCounters};
 use crate::delivery::entry::{Entry, Phase, ReadsAhead, WantedBlock};
 use crate::internal::{
     BlockRequest, FromBlock, FromLink, LinkMessage, Open, OpenBlocks, OpenContent, RoundEnd,
@@ -83,6 +83,8 @@ pub(crate) struct LinkEnd<O> {
 
 struct Volume {
     limits: VolumeLimits,
+    /// What its disk server has learned.
+    disk: Arc<DiskCounters>,
     read_ahead: Option<Turns>,
     /// The cycle whose blocks have been wanted.
     cycle: u64,
@@ -97,6 +99,7 @@ struct Volume {
 /// One volume's side of a delivery server.
 pub(crate) struct VolumeParts {
     pub(crate) limits: VolumeLimits,
+    pub(crate) disk: Arc<DiskCounters>,
     pub(crate) to_block: Producer<ToBlock>,
     pub(crate) from_block: Consumer<FromBlock>,
 }
@@ -118,6 +121,7 @@ impl DeliveryServer {
     pub(crate) fn new(parts: DeliveryParts) -> Self {
         let volumes = parts.volumes.into_iter().map(|volume| Volume {
             limits: volume.limits,
+            disk: volume.disk,
             read_ahead: volume.limits.read_ahead.map(Turns::new),
             cycle: 0,
             to_block: volume.to_block,
@@ -306,7 +310,7 @@ impl DeliveryServer {
             }
             self.volumes[at].cycle = cycle;
             any = true;
-            self.note_running(at);
+            self.prepare_turns(at);
             let mut asks_again = false;
             for place in 0..self.active.len() {
                 let index = self.active[place];
@@ -322,14 +326,17 @@ impl DeliveryServer {
         any
     }
 
-    /// Tells the turns of a volume what its running streams take.
-    fn note_running(&mut self, volume: usize) {
-        if let Some(turns) = &mut self.volumes[volume].read_ahead {
+    /// Tells the turns of a volume what its running streams take, and what is known of its disk.
+    fn prepare_turns(&mut self, volume: usize) {
+        let Volume { read_ahead, disk, .. } = &mut self.volumes[volume];
+        if let Some(turns) = read_ahead {
             let entries = self.active.iter().map(|&index| &self.entries[index as usize]);
             let reading = entries
                 .filter(|entry| entry.is_reading() && usize::from(entry.origin.volume.0) == volume);
             let rates = reading.filter_map(|entry| entry.rate).map(|rate| rate.rate.0);
-            turns.note_running(BitRate(rates.sum()));
+            let estimate = disk.estimate();
+            let learned = (estimate.confidence > 0).then_some(estimate.ratio);
+            turns.note(BitRate(rates.sum()), learned);
         }
     }
 

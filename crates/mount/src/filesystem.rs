@@ -89,6 +89,11 @@ impl Filesystem for LibraryFilesystem {
         };
         let open = match opened {
             Ok(open) => open,
+            // It is gone since the kernel looked its name up. The kernel does so again, and a
+            // program that would create it does.
+            Err(errno) if errno.code() == Errno::ENOENT.code() => {
+                return reply.error(Errno::ESTALE);
+            }
             Err(errno) => return reply.error(errno),
         };
         let served = open.title();

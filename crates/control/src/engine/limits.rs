@@ -8,7 +8,7 @@ use tactus_core::cost::{BEST_EFFORT_BLOCKS, DiskLimits, SendCost, WriteLimits};
 use tactus_core::cycle_choice::ArmVolume;
 use tactus_core::disk_model::{DiskModel, Ratio};
 use tactus_core::estimator::ModelOrigin;
-use tactus_core::kernel_read_ahead::{self, TurnLimits};
+use tactus_core::kernel_read_ahead::TurnLimits;
 use tactus_core::ledger::{Ledger, Limits, ServerPlace};
 use tactus_core::pacer;
 use tactus_core::units::{BitRate, Bytes, KIB, MIB, Nanos, SECOND};
@@ -60,7 +60,7 @@ pub(super) struct VolumeLimits {
 impl VolumeLimits {
     /// Share of the disk's time for streams: windows of those that begin have their own.
     fn promised_thousandths(&self) -> u32 {
-        self.turns.map_or(self.share_thousandths, |turns| turns.promised_thousandths)
+        self.turns.map_or(self.share_thousandths, |turns| turns.promised_thousandths())
     }
 
     /// Number of blocks in its memory.
@@ -153,13 +153,16 @@ const REFERENCE_BLOCK: Bytes = Bytes(512 * KIB);
 const ARM_BLOCK: Bytes = Bytes(MIB);
 /// Times of a disk with an arm, relative to a guess: twice as fast as the slowest is usual.
 const GUESSED_ARM: Ratio = Ratio(500);
+/// Times of flash, relative to a guess: half of what the start measures.
+const GUESSED_FLASH: Ratio = Ratio(500);
 
 /// With a larger read-ahead, the kernel begins to read ahead for one stream after the other: for
 /// all at once it would fill memory, and keep the disk from other reads.
 pub const READ_AHEAD_MAX: Bytes = Bytes(MIB);
 
-/// With memory for the read-ahead of fewer streams, blocks are read directly.
-const TURNS_MIN: u32 = 64;
+/// With memory for the read-ahead of fewer streams, blocks are read directly: what is read without
+/// it costs more CPU time than a direct read.
+const TURNS_MIN: u32 = 256;
 
 /// Most deliveries without a rate at once: by default half of the memory for blocks is for them.
 /// They leave room for streams at a rate, and each has its memory promised.
@@ -239,7 +242,7 @@ impl ArenaShare {
             usual: share(usual),
             by_reference: is_enough.then(|| share(by_reference)),
             most: share(most),
-            read_ahead: share(Bytes(available.0 / 2)),
+            read_ahead: share(Bytes(available.0 / 3)),
         }
     }
 }
@@ -254,7 +257,9 @@ fn facts(
     let read_ahead = device.and_then(|device| device.read_ahead).unwrap_or_default();
     let cycle = volume.cycle.or_else(|| FLASH_CYCLE);
     let share_thousandths = volume.budget.of(1000) as u32;
-    let turns = turns_of(&model, read_ahead, memory.read_ahead, (cycle, share_thousandths));
+    let expected = if model_is_measured { Ratio::ONE } else { GUESSED_FLASH };
+    let disk = (&model, expected);
+    let turns = turns_of(disk, read_ahead, memory.read_ahead, (cycle, share_thousandths));
     let sendfile = match volume.sendfile {
         Sendfile::On => true,
         Sendfile::Off => false,
@@ -291,14 +296,13 @@ fn facts(
 
 /// The turns in which the kernel begins to read ahead for streams, if it reads much ahead.
 fn turns_of(
-    model: &DiskModel,
+    disk: (&DiskModel, Ratio),
     read_ahead: Bytes,
     memory: Bytes,
     (cycle, share_thousandths): (Nanos, u32),
 ) -> Option<TurnLimits> {
-    let is_large = read_ahead > READ_AHEAD_MAX && !model.has_arm();
-    let promised = share_thousandths.saturating_sub(kernel_read_ahead::SHARE_THOUSANDTHS);
-    is_large.then(|| TurnLimits::new(model, read_ahead, memory, cycle, promised)).flatten()
+    let is_large = read_ahead > READ_AHEAD_MAX && !disk.0.has_arm();
+    is_large.then(|| TurnLimits::new(disk, read_ahead, memory, cycle, share_thousandths)).flatten()
 }
 
 /// Whether blocks are sent by reference unless the configuration says otherwise. A hard disk needs
@@ -564,16 +568,17 @@ mod tests {
         let (fast, slow) = (flash(Nanos::from_millis(1)), flash(Nanos::from_millis(9)));
         let [little, much] = [Bytes(512 * KIB), Bytes(8 * MIB)];
         let of = |model: &DiskModel, read_ahead, memory| {
-            let turns = turns_of(model, read_ahead, Bytes(memory * MIB), (FLASH_CYCLE, 900));
-            assert!(turns.is_none_or(|turns| turns.promised_thousandths == 775));
+            let disk = (model, Ratio::ONE);
+            let turns = turns_of(disk, read_ahead, Bytes(memory * MIB), (FLASH_CYCLE, 900));
+            assert!(turns.is_none_or(|turns| turns.promised_thousandths() == 788));
             (is_by_reference(model, read_ahead, turns), turns.map(|turns| turns.streams))
         };
         assert_eq!(of(&fast, little, 0), (true, None), "the ledger counts it");
-        assert_eq!(of(&fast, much, 2048), (true, Some(128)));
-        assert_eq!(of(&fast, much, 1008), (false, Some(63)));
-        assert_eq!(of(&slow, much, 2048), (false, None));
+        assert_eq!(of(&fast, much, 4096), (true, Some(256)));
+        assert_eq!(of(&fast, much, 4095), (false, Some(255)));
+        assert_eq!(of(&slow, much, 4096), (false, None));
         let arm = DiskModel { sweep: Nanos::from_millis(9), ..fast };
-        assert_eq!([little, much].map(|ahead| of(&arm, ahead, 2048)), [(false, None); 2]);
+        assert_eq!([little, much].map(|ahead| of(&arm, ahead, 4096)), [(false, None); 2]);
     }
 
     #[test]

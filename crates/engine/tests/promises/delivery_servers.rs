@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use tactus_core::kernel_read_ahead::{SETTLED, SHARE_THOUSANDTHS, TurnLimits};
+use tactus_core::disk_model::Ratio;
+use tactus_core::kernel_read_ahead::{SETTLED, TurnLimits};
 use tactus_core::ports::SocketHandle;
 use tactus_core::units::{Bytes, MIB, MILLISECOND, MonoTime, Nanos, SECOND};
 use tactus_engine::cores::Core;
@@ -86,9 +87,10 @@ fn the_kernel_reads_ahead_for_one_settled_stream_after_the_other() {
     for memory in BOTH {
         // Each of the two servers has a turn in two cycles, and two streams.
         let turns = TurnLimits {
-            windows: CYCLE,
+            windows: Nanos(CYCLE.0 / 3),
             read_mib: MILLISECOND,
-            promised_thousandths: 4 * (1000 - SHARE_THOUSANDTHS),
+            expected: Ratio::ONE,
+            share_thousandths: 1000,
             cycle: CYCLE,
             streams: 4,
             servers: 1,

@@ -1,5 +1,6 @@
 //! Where the blocks of a volume are.
 
+use tactus_core::disk_model::Ratio;
 use tactus_core::kernel_read_ahead::TurnLimits;
 use tactus_core::units::Nanos;
 
@@ -37,7 +38,8 @@ impl Memory {
         is_large.then_some(TurnLimits {
             windows: cycle,
             read_mib: Nanos(0),
-            promised_thousandths: 0,
+            expected: Ratio::ONE,
+            share_thousandths: 1000,
             cycle,
             streams: 3,
             servers: 1,

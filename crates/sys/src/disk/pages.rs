@@ -169,17 +169,12 @@ impl DiskPort for DiskPages {
         self.needs_device = !is_in_memory;
         let at = if self.needs_device { self.workers.idlest(1..) } else { 0 };
         self.ahead = match (self.limits_read_ahead, reads_ahead) {
-            // The splice lets the kernel read the next part unless that is there.
-            (false, _) => {
-                if is_ahead {
-                    0
-                } else {
-                    len
-                }
-            }
             (true, false) => 0,
-            // Of a large window this is the mean.
+            // Of large windows this is the mean.
             (true, true) => len,
+            (false, _) if is_ahead => 0,
+            // The splice lets the kernel read the next part.
+            (false, _) => len,
         };
         self.workers.push(at, Job { transfer, compare, part: Part::New { held, keep: is_new } });
         self.in_flight += 1;

@@ -44,6 +44,24 @@ fn a_title_put_by_http_is_seen_when_it_is_opened_and_an_open_one_stays() {
     }
 }
 
+/// The kernel still knows the name, and opens it instead of creating it.
+#[test]
+fn a_title_that_was_deleted_by_another_door_is_created_anew() {
+    let served = Served::new();
+    let mounted = served.mount(&["-o", "rw,attr_timeout=3600,entry_timeout=3600"]);
+    for name in ["one.ts", "two.ts"] {
+        served.title(name, LEN);
+        assert!(mounted.path(name).exists());
+        fs::remove_file(served.titles.join(name)).expect("a title");
+    }
+    let mut file = create(&mounted.path("one.ts"));
+    file.write_all(b"anew").expect("room");
+    drop(file);
+    assert_eq!(fs::read(mounted.path("one.ts")).expect("bytes"), b"anew");
+    let gone = File::open(mounted.path("two.ts")).expect_err("nobody creates it");
+    assert_eq!(gone.kind(), std::io::ErrorKind::NotFound);
+}
+
 #[test]
 fn names_and_attributes_follow_within_their_times() {
     let served = Served::new();
