@@ -256,8 +256,10 @@ mod tests {
                 let behind = i128::from(due.0) * 27 - i128::from(ticks.0) * 1000;
                 prop_assert!((0..1000 + 27).contains(&behind), "{behind}");
                 prop_assert!(line.due(at + Bytes(1), hint) >= due);
-                let allowed = line.allowed(due);
-                prop_assert!(line.due(allowed, hint) <= due && allowed.0 <= at.0 + 1);
+                // Nothing is early, and nothing waits for longer than a tick. A nanosecond may be
+                // hundreds of bytes of a fast segment.
+                prop_assert!(line.due(line.allowed(due), hint) <= due);
+                prop_assert!(line.allowed(due + Nanos(38)) >= at);
             }
         }
 
