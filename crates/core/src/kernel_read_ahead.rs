@@ -42,9 +42,9 @@ pub struct TurnLimits {
 }
 
 impl TurnLimits {
-    /// For a disk with this model, and probably this fast, whose kernel reads `window` at a time,
-    /// with `memory` for what it reads ahead. `None` if a window probably keeps the disk busy for
-    /// more than a quarter of the cycle: the reads of others would wait for it too long.
+    /// Limits for a disk with this model and expected speed. The kernel reads `window` bytes at a
+    /// time; `memory` bounds the windows of all streams. `None` if the disk needs more than a
+    /// quarter of the cycle for a window, which would delay the reads of other streams too long.
     pub fn new(
         (model, expected): (&DiskModel, Ratio),
         window: Bytes,

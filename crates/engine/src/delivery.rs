@@ -326,7 +326,8 @@ impl DeliveryServer {
         any
     }
 
-    /// Tells the turns of a volume what its running streams take, and what is known of its disk.
+    /// Updates the turns of a volume: the sum of the rates of its streams, and the learned speed
+    /// of its disk.
     fn prepare_turns(&mut self, volume: usize) {
         let Volume { read_ahead, disk, .. } = &mut self.volumes[volume];
         if let Some(turns) = read_ahead {

@@ -89,8 +89,8 @@ impl Filesystem for LibraryFilesystem {
         };
         let open = match opened {
             Ok(open) => open,
-            // It is gone since the kernel looked its name up. The kernel does so again, and a
-            // program that would create it does.
+            // The title was deleted after the kernel's lookup. ESTALE makes the kernel repeat the
+            // lookup, so `O_CREAT` creates the file.
             Err(errno) if errno.code() == Errno::ENOENT.code() => {
                 return reply.error(Errno::ESTALE);
             }

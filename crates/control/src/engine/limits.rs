@@ -58,7 +58,7 @@ pub(super) struct VolumeLimits {
 }
 
 impl VolumeLimits {
-    /// Share of the disk's time for streams: windows of those that begin have their own.
+    /// Share of the disk's time for streams. Read-ahead windows have a share of their own.
     fn promised_thousandths(&self) -> u32 {
         self.turns.map_or(self.share_thousandths, |turns| turns.promised_thousandths())
     }
@@ -134,7 +134,8 @@ const BY_REFERENCE: SendCost = SendCost {
 const READ: Nanos = Nanos::from_micros(90);
 /// The same through the page cache: a copy, and a call for each 16 KiB.
 const READ_CACHED: Nanos = Nanos::from_micros(190);
-/// The same without the kernel's read-ahead, by single pages: all streams may begin at once.
+/// The same by single pages, without the kernel's read-ahead. It is charged to every stream of a
+/// volume with turns, because all of them may begin at once.
 const READ_SINGLE: Nanos = Nanos::from_micros(450);
 
 /// Cost of each block for its delivery server: measured 1.2 us, and 2.3 us with few blocks a
@@ -153,15 +154,15 @@ const REFERENCE_BLOCK: Bytes = Bytes(512 * KIB);
 const ARM_BLOCK: Bytes = Bytes(MIB);
 /// Times of a disk with an arm, relative to a guess: twice as fast as the slowest is usual.
 const GUESSED_ARM: Ratio = Ratio(500);
-/// Times of flash, relative to a guess: half of what the start measures.
+/// Times of flash, relative to a guess: the guess doubles the times that the start measures.
 const GUESSED_FLASH: Ratio = Ratio(500);
 
-/// With a larger read-ahead, the kernel begins to read ahead for one stream after the other: for
-/// all at once it would fill memory, and keep the disk from other reads.
+/// With a larger read-ahead, streams get it in turns. The read-ahead of all streams at once would
+/// fill the memory and delay the other reads of the disk.
 pub const READ_AHEAD_MAX: Bytes = Bytes(MIB);
 
-/// With memory for the read-ahead of fewer streams, blocks are read directly: what is read without
-/// it costs more CPU time than a direct read.
+/// Fewest streams whose read-ahead must fit into memory; otherwise the volume is read directly. A
+/// stream without read-ahead takes more CPU time than direct reads.
 const TURNS_MIN: u32 = 256;
 
 /// Most deliveries without a rate at once: by default half of the memory for blocks is for them.

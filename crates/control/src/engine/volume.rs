@@ -55,6 +55,7 @@ pub(super) fn open(
             }
             Err(refused) => {
                 volume.limits.sendfile = false;
+                volume.limits.turns = None;
                 degraded.push(format!(
                     "{} is read directly and copied, for half as much CPU time again ({refused})",
                     volume.path.display()

@@ -211,8 +211,8 @@ impl Entry {
         Some(TitleSchedule { clock, plan: self.plan.as_deref() })
     }
 
-    /// Whether it will probably read on in sequence for as long as it takes to use what the kernel
-    /// reads ahead for it.
+    /// Whether the stream will probably use the bytes that the kernel reads ahead: it reads in
+    /// sequence, and has lasted for a while.
     pub(super) fn is_settled(&self, now: MonoTime) -> bool {
         let is_in_sequence = self.block_list.is_none() && !self.repeats && !self.is_open_ended;
         let lasts = self.clock.is_some_and(|clock| clock.start() + SETTLED <= now);

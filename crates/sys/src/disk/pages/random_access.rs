@@ -17,7 +17,7 @@ pub(super) struct RandomAccess(FileHandle);
 
 impl RandomAccess {
     pub(super) fn begin(file: FileHandle) -> Self {
-        advise(file, libc::POSIX_FADV_RANDOM);
+        let_read_ahead(file, false);
         Self(file)
     }
 
@@ -36,18 +36,15 @@ impl RandomAccess {
     }
 }
 
-/// Lets the kernel read ahead in this open file, or no longer.
-pub(super) fn let_read_ahead(file: FileHandle, may: bool) {
-    advise(file, if may { libc::POSIX_FADV_NORMAL } else { libc::POSIX_FADV_RANDOM });
-}
-
 impl Drop for RandomAccess {
     fn drop(&mut self) {
-        advise(self.0, libc::POSIX_FADV_NORMAL);
+        let_read_ahead(self.0, true);
     }
 }
 
-fn advise(file: FileHandle, advice: libc::c_int) {
+/// Turns the kernel's read-ahead of this open file on or off.
+pub(super) fn let_read_ahead(file: FileHandle, may: bool) {
+    let advice = if may { libc::POSIX_FADV_NORMAL } else { libc::POSIX_FADV_RANDOM };
     // SAFETY: takes numbers only. It is advice: a refusal changes nothing.
     unsafe { libc::posix_fadvise(file.0, 0, 0, advice) };
 }

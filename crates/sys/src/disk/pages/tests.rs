@@ -185,7 +185,7 @@ fn the_kernel_reads_ahead_only_where_it_may() {
     let reads_ahead = Transfer { reads_ahead: true, ..fixture.transfer(3, 1, 3) };
     fixture.fill(reads_ahead);
     assert!(fixture.is_in_memory(4), "or on its way there");
-    // From a file that was read ahead already, only what is asked for again.
+    // A later transfer turns the read-ahead of the file off again.
     fixture.fill(fixture.transfer(0, 2, 12));
     assert!(!fixture.is_in_memory(13));
 }
