@@ -33,6 +33,8 @@ pub struct DiskLimits {
     /// Blocks that the kernel reads ahead of each stream, in addition to those that the stream
     /// wants.
     pub ahead: u32,
+    /// The large windows of the kernel's read-ahead, which have memory of their own.
+    pub windows: WindowLimits,
     /// The server that reads it, by its number in the [ledger](crate::ledger).
     pub server: u32,
     /// Time of a core for each MiB that is read.
@@ -43,6 +45,20 @@ pub struct DiskLimits {
     pub per_write: Nanos,
     /// The reservation for uploads. `None`: the volume takes no uploads.
     pub write_path: Option<WriteLimits>,
+}
+
+/// Memory for large windows of the kernel's [read-ahead](crate::kernel_read_ahead), in blocks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct WindowLimits {
+    /// The windows of one stream, unless its title is shorter.
+    pub each: u32,
+    /// Those of all streams.
+    pub all: u32,
+}
+
+impl WindowLimits {
+    /// There are none.
+    pub const NONE: Self = Self { each: 0, all: 0 };
 }
 
 /// The uploads of one disk as admission sees them. One flush of the model is reserved for them in
@@ -106,6 +122,8 @@ pub struct SourceCost {
     pub(crate) visits: MilliVisits,
     pub(crate) per_cycle: TransferredBytes,
     pub(crate) blocks: u32,
+    /// Blocks in large windows of the kernel's read-ahead.
+    pub(crate) windows: u32,
     /// Places of the write share.
     pub(crate) places: u32,
     /// CPU time of this server, which reads, per second.
@@ -258,7 +276,7 @@ impl Cost {
     /// The part that follows the rate.
     #[must_use]
     pub(crate) const fn following(self) -> Self {
-        let source = SourceCost { blocks: 0, places: 0, ..self.source };
+        let source = SourceCost { blocks: 0, windows: 0, places: 0, ..self.source };
         Self { source, output: self.output, rows: 0 }
     }
 
@@ -287,6 +305,7 @@ impl Cost {
                 visits: MilliVisits(source.visits.0 * times),
                 per_cycle: TransferredBytes { read: bytes(read), written: bytes(written) },
                 blocks: source.blocks.saturating_mul(count),
+                windows: source.windows.saturating_mul(count),
                 places: source.places.saturating_mul(count),
                 cpu: source.cpu.times(times),
                 delivering: source.delivering.times(times),
@@ -436,7 +455,8 @@ impl Disk<'_> {
         };
         let memory = self.of_memory(needed, part.title_len);
         let per_cycle = TransferredBytes { read, ..TransferredBytes::NOTHING };
-        let cost = SourceCost { visits, per_cycle, cpu, delivering, ..memory.cost };
+        let windows = limits.windows.each.min(blocks_of(part.title_len, limits.block));
+        let cost = SourceCost { visits, per_cycle, windows, cpu, delivering, ..memory.cost };
         Source { cost, ..memory }
     }
 

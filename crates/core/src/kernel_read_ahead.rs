@@ -8,6 +8,7 @@
 //! at most an eighth of the volume's share of the disk, which admission keeps free for them, and a
 //! quarter of what running streams do not need. All windows together take at most a given memory.
 
+use crate::cost::WindowLimits;
 use crate::disk_model::{DiskModel, MilliVisits, Ratio};
 use crate::units::{BitRate, Bytes, MIB, MonoTime, Nanos, SECOND};
 
@@ -35,6 +36,8 @@ pub struct TurnLimits {
     pub share_thousandths: u32,
     /// Time whose turns may be taken at once: the cycle, at whose head streams ask.
     pub cycle: Nanos,
+    /// Size of a window.
+    pub window: Bytes,
     /// Most streams at once for which the kernel reads ahead.
     pub streams: u32,
     /// Servers that give turns. Each has as many streams as the others.
@@ -60,6 +63,7 @@ impl TurnLimits {
             expected,
             share_thousandths,
             cycle,
+            window,
             streams,
             servers: 1,
         })
@@ -69,6 +73,12 @@ impl TurnLimits {
     #[must_use]
     pub fn split(self, servers: u32) -> Self {
         Self { streams: self.streams / servers, servers, ..self }
+    }
+
+    /// Memory for the windows, in blocks of this size.
+    pub fn memory(&self, block: Bytes) -> WindowLimits {
+        let each = (WINDOWS * self.window.0).div_ceil(block.0) as u32;
+        WindowLimits { each, all: each.saturating_mul(self.streams) }
     }
 
     /// Share of the disk's time that may be promised to streams, in thousandths.
@@ -188,6 +198,7 @@ mod tests {
     fn memory_bounds_the_streams_and_one_that_ends_makes_room() {
         let limits = limits(Nanos(0)).unwrap();
         assert_eq!((limits.streams, limits.split(3).streams), (64, 21));
+        assert_eq!(limits.memory(Bytes(MIB)), WindowLimits { each: 16, all: 1024 });
         let mut turns = Turns::new(TurnLimits { streams: 2, ..limits });
         assert!(turns.take(MonoTime(0)) && turns.take(MonoTime(0)) && !turns.take(MonoTime(0)));
         turns.end();

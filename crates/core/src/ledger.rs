@@ -112,6 +112,7 @@ struct DiskUse {
     visits: MilliVisits,
     per_cycle: TransferredBytes,
     blocks: u32,
+    windows: u32,
     places: u32,
 }
 
@@ -273,6 +274,7 @@ impl Ledger {
         disk.visits.0 += source.visits.0;
         disk.per_cycle = disk.per_cycle.plus(source.per_cycle);
         disk.blocks += source.blocks;
+        disk.windows += source.windows;
         disk.places += source.places;
         self.connections += output.connections();
         match output.class {
@@ -324,6 +326,8 @@ impl Ledger {
         }
         let blocks = u64::from(disk.blocks) + u64::from(source.blocks);
         fits(Resource::Arena, blocks, u64::from(limits.blocks))?;
+        let windows = u64::from(disk.windows) + u64::from(source.windows);
+        fits(Resource::Arena, windows, u64::from(limits.windows.all))?;
         if source.places > 0 {
             let places = u64::from(disk.places) + u64::from(source.places);
             fits(Resource::WriteShare, places, places_limit(limits))?;
@@ -470,13 +474,16 @@ impl Ledger {
     pub fn release(&mut self, cost: Cost) {
         let Cost { source, output, rows } = cost;
         let disk = &mut self.disks[source.disk as usize];
-        let was_promised =
-            self.streams >= rows && disk.blocks >= source.blocks && disk.places >= source.places;
+        let was_promised = self.streams >= rows
+            && disk.blocks >= source.blocks
+            && disk.windows >= source.windows
+            && disk.places >= source.places;
         assert!(was_promised, "only what was promised returns");
         disk.visits.0 -= source.visits.0;
         let returned = mutant!(LedgerLeaks, TransferredBytes::NOTHING, source.per_cycle);
         disk.per_cycle = disk.per_cycle.minus(returned);
         disk.blocks -= source.blocks;
+        disk.windows -= source.windows;
         disk.places -= source.places;
         self.connections -= output.connections();
         match output.class {
@@ -626,9 +633,13 @@ impl Ledger {
             let level = |resource, used, limit| Level { resource, number: index, used, limit };
             let write_share = (places_limit(limits) > 0)
                 .then(|| level(Resource::WriteShare, u64::from(disk.places), places_limit(limits)));
+            let (used, limit) = fuller(
+                (disk.blocks.into(), limits.blocks.into()),
+                (disk.windows.into(), limits.windows.all.into()),
+            );
             let always = [
                 level(Resource::Disk, time.0, disk_limit(limits).0),
-                level(Resource::Arena, u64::from(disk.blocks), u64::from(limits.blocks)),
+                level(Resource::Arena, used, limit),
             ];
             always.into_iter().chain(write_share)
         });
@@ -654,6 +665,11 @@ impl Ledger {
                 u64::from(self.limits.streams),
             )])
     }
+}
+
+/// The one of which the larger part is used.
+fn fuller(one: (u64, u64), other: (u64, u64)) -> (u64, u64) {
+    if other.0 * one.1 > one.0 * other.1 { other } else { one }
 }
 
 impl PlannedSums {

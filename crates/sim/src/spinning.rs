@@ -3,7 +3,7 @@
 //!
 //! Promise: no stream is ever late, as in all worlds; the tally has the waits for first bytes.
 
-use tactus_core::cost::DiskLimits;
+use tactus_core::cost::{DiskLimits, WindowLimits};
 use tactus_core::cycle_choice::{ArmVolume, CycleChoice};
 use tactus_core::units::{BitRate, Bytes, MIB, Nanos, SECOND};
 
@@ -66,6 +66,7 @@ impl Spinning {
             block: BLOCK,
             blocks: 0,
             ahead: 0,
+            windows: WindowLimits::NONE,
             server: 0,
             read_per_mib: Nanos(1),
             deliver_block: Nanos(1),

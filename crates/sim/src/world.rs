@@ -348,6 +348,7 @@ impl World {
                 block: tactus_core::units::Bytes(u64::from(spec.block)),
                 blocks: spec.places,
                 ahead: spec.memory.ahead(),
+                windows: tactus_core::cost::WindowLimits::NONE,
                 server: 0,
                 read_per_mib: Nanos(1),
                 deliver_block: Nanos(1),

@@ -4,7 +4,7 @@ use super::stream_table::TitleFile;
 use super::*;
 use std::net::{TcpListener, TcpStream};
 
-use tactus_core::cost::{DiskLimits, SendCost};
+use tactus_core::cost::{DiskLimits, SendCost, WindowLimits};
 use tactus_core::datagrams::{Framing, Ip, Session};
 use tactus_core::disk_model::DiskModel;
 use tactus_core::ledger::Limits;
@@ -60,6 +60,7 @@ impl Fixture {
             block: Bytes(256 * KIB),
             blocks: 1000,
             ahead: 0,
+            windows: WindowLimits::NONE,
             server: 0,
             read_per_mib: Nanos(0),
             deliver_block: block,

@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use tactus_core::cost::{BEST_EFFORT_BLOCKS, DiskLimits, SendCost, WriteLimits};
+use tactus_core::cost::{BEST_EFFORT_BLOCKS, DiskLimits, SendCost, WindowLimits, WriteLimits};
 use tactus_core::cycle_choice::ArmVolume;
 use tactus_core::disk_model::{DiskModel, Ratio};
 use tactus_core::estimator::ModelOrigin;
@@ -431,6 +431,7 @@ fn disk_limits(limits: &VolumeLimits, model: DiskModel, server: u32, derate: u32
         block,
         blocks: limits.places(),
         ahead: if sendfile && limits.turns.is_none() { limits.ahead() } else { 0 },
+        windows: limits.turns.map_or(WindowLimits::NONE, |turns| turns.memory(block)),
         server,
         read_per_mib: match limits.turns {
             Some(_) => READ_SINGLE,

@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use tactus_core::cost::{DiskLimits, SendCost, WriteLimits};
+use tactus_core::cost::{DiskLimits, SendCost, WindowLimits, WriteLimits};
 use tactus_core::disk_model::DiskModel;
 use tactus_core::ledger::{Ledger, Limits, Resource};
 use tactus_core::ports::Waker;
@@ -133,6 +133,7 @@ fn broker() -> Broker {
         block: Bytes(PLACE),
         blocks: 1000,
         ahead: 0,
+        windows: WindowLimits::NONE,
         server: 0,
         read_per_mib: Nanos(0),
         deliver_block: Nanos(0),

@@ -6,7 +6,7 @@ use alloc::vec;
 use proptest::prelude::*;
 
 use super::*;
-use crate::cost::{Cost, DiskLimits, OutputCost, SourceCost};
+use crate::cost::{Cost, DiskLimits, OutputCost, SourceCost, WindowLimits};
 use crate::disk_model::DiskModel;
 use crate::ledger::{Ledger, Limits, Resource, ServerPlace};
 use crate::units::{BitRate, Bytes, MILLISECOND};
@@ -257,6 +257,7 @@ fn ledger(limits: &[u64], places: &[ServerPlace]) -> Ledger {
         block: Bytes(1 << 20),
         blocks: 500,
         ahead: 0,
+        windows: WindowLimits::NONE,
         server: 0,
         read_per_mib: Nanos(1),
         deliver_block: Nanos(1),

@@ -14,6 +14,7 @@ const ARM: DiskLimits = DiskLimits {
     block: Bytes(MIB),
     blocks: 500,
     ahead: 0,
+    windows: WindowLimits::NONE,
     server: 0,
     read_per_mib: Nanos::from_micros(100),
     deliver_block: Nanos(0),
@@ -185,6 +186,22 @@ fn what_the_kernel_reads_ahead_is_memory_but_no_room_for_the_stream() {
         assert_eq!(with.window, without.window);
         assert_eq!(with.cost.blocks, without.cost.blocks + 4);
     }
+}
+
+#[test]
+fn large_windows_have_memory_of_their_own() {
+    let windows = DiskLimits { windows: WindowLimits { each: 16, all: 64 }, ..FLASH };
+    for (title, expected) in [(40 * MIB, 16), (3 * MIB, 12)] {
+        let part = TitlePart::whole(Bytes(title));
+        let with = disk(&windows).paced(&reading(8_800_000), part);
+        let without = disk(&FLASH).paced(&reading(8_800_000), part);
+        let cost = SourceCost { windows: expected, ..without.cost };
+        assert_eq!(with, Source { cost, ..without });
+        assert_eq!(disk(&windows).best_effort(part), disk(&FLASH).best_effort(part));
+    }
+    let resident = PacedRead { is_pinned: true, ..reading(64_000) };
+    let part = TitlePart::whole(Bytes(40 * MIB));
+    assert_eq!(disk(&windows).paced(&resident, part).cost.windows, 0);
 }
 
 #[test]

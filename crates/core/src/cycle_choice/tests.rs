@@ -1,7 +1,7 @@
 //! The choice against the fixed cycle of four seconds, over models, memories and rates.
 
 use super::*;
-use crate::cost::WriteLimits;
+use crate::cost::{WindowLimits, WriteLimits};
 use crate::disk_model::DiskModel;
 use crate::units::{KIB, MIB};
 use proptest::prelude::*;
@@ -29,6 +29,7 @@ fn volume(model: DiskModel) -> ArmVolume {
         block: Bytes(MIB),
         blocks: 0,
         ahead: 0,
+        windows: WindowLimits::NONE,
         server: 0,
         read_per_mib: Nanos::from_micros(100),
         deliver_block: Nanos(0),

@@ -1,7 +1,7 @@
 //! Sums of promises, refusals, and complete returns.
 
 use super::*;
-use crate::cost::{Order, OutputCost, PacedRead, SendCost, TitlePart, WriteLimits};
+use crate::cost::{Order, OutputCost, PacedRead, SendCost, TitlePart, WindowLimits, WriteLimits};
 use crate::disk_model::DiskModel;
 use crate::envelope::{Envelope, Spans};
 use crate::polyline::Polyline;
@@ -18,6 +18,7 @@ fn limits() -> Limits {
         block: Bytes(MIB),
         blocks: 500,
         ahead: 0,
+        windows: WindowLimits::NONE,
         server: 0,
         read_per_mib: Nanos::from_micros(100),
         deliver_block: Nanos(0),
@@ -42,6 +43,7 @@ const INTAKE: WriteLimits = WriteLimits { places: 40, place: Bytes(MIB), floor_t
 fn terms_with_uploads() -> Limits {
     let mut limits = limits();
     limits.disks[0].write_path = Some(INTAKE);
+    limits.disks[1].windows = WindowLimits { each: 7, all: 60 };
     limits
 }
 
@@ -437,6 +439,25 @@ fn streams_of_a_held_title_need_no_disk_and_no_memory_of_their_own() {
         let shared = matches!(is.resource, Resource::Disk | Resource::Arena);
         assert_eq!(was.used == is.used, shared, "{is:?}");
     }
+}
+
+#[test]
+fn streams_have_memory_for_their_windows_or_are_refused() {
+    let mut ledger = Ledger::new(terms_with_uploads());
+    let cost = connected(&ledger, 1, 64_000);
+    let arena = |ledger: &Ledger| {
+        let mut levels = ledger.levels();
+        levels.find(|level| (level.resource, level.number) == (Resource::Arena, 1)).unwrap()
+    };
+    for streams in 1..=8 {
+        ledger.admit(cost).unwrap();
+        assert_eq!((arena(&ledger).used, arena(&ledger).limit), (7 * streams, 60));
+    }
+    let refused = ledger.admit(cost).unwrap_err();
+    assert_eq!((refused.resource, refused.needed, refused.limit), (Resource::Arena, 63, 60));
+    assert_eq!(ledger.limit_for(cost, &[0], &[0]), (0, Resource::Arena));
+    ledger.release(cost);
+    assert_eq!(ledger.limit_for(cost, &[0], &[0]), (1, Resource::Arena));
 }
 
 proptest! {

@@ -92,6 +92,7 @@ fn the_kernel_reads_ahead_for_one_settled_stream_after_the_other() {
             expected: Ratio::ONE,
             share_thousandths: 1000,
             cycle: CYCLE,
+            window: Bytes(MIB),
             streams: 4,
             servers: 1,
         };

@@ -8,7 +8,7 @@ use tactus_control::broker::{
     BrokerParts, BrokerRules, DatagramCost, Degradations, Device, Party, ServerNumbers,
 };
 use tactus_control::settings::ClientShare;
-use tactus_core::cost::{DiskLimits, SendCost};
+use tactus_core::cost::{DiskLimits, SendCost, WindowLimits};
 use tactus_core::disk_model::DiskModel;
 use tactus_core::ledger::{Ledger, Limits, Resource};
 use tactus_core::ports::Waker;
@@ -143,6 +143,7 @@ fn broker(link: BitRate) -> (Broker, Consumer<Command>) {
             block: Bytes(256 * KIB),
             blocks: (1024 * MIB / (256 * KIB)) as u32,
             ahead: 0,
+            windows: WindowLimits::NONE,
             server: 0,
             read_per_mib: Nanos(0),
             deliver_block: Nanos(0),

@@ -2,7 +2,7 @@
 
 use tactus_core::disk_model::Ratio;
 use tactus_core::kernel_read_ahead::TurnLimits;
-use tactus_core::units::Nanos;
+use tactus_core::units::{Bytes, Nanos};
 
 use crate::dice::Dice;
 
@@ -41,6 +41,7 @@ impl Memory {
             expected: Ratio::ONE,
             share_thousandths: 1000,
             cycle,
+            window: Bytes(0),
             streams: 3,
             servers: 1,
         })
