@@ -374,10 +374,16 @@ fn scheduler(device: &Device) -> Option<Finding> {
 fn read_ahead(device: &Device, direct: &DirectReads, needs: &Requirements) -> Option<Finding> {
     let size = device.read_ahead?;
     let found = format!("{} reads {size} ahead", device.name);
+    let less = || format!("echo 512 > /sys/block/{}/queue/read_ahead_kb", device.name);
     if !matches!(direct, DirectReads::Refused(_)) {
         if needs.cached > Bytes(0) {
             let used = found + "; streams are sent from the page cache";
-            return Some(Finding::ok("readahead", used));
+            return Some(if size <= READ_AHEAD_MAX {
+                Finding::ok("readahead", used)
+            } else {
+                let cost = "each stream needs memory for twice as much, so fewer are admitted";
+                Finding::warn("readahead", used, cost, less())
+            });
         }
         // Virtual disks call themselves rotational whatever they are, so the model says it.
         if needs.has_arm || size <= READ_AHEAD_MAX {
@@ -389,7 +395,7 @@ fn read_ahead(device: &Device, direct: &DirectReads, needs: &Requirements) -> Op
             found,
             "too much for this disk or memory: streams are read directly and copied, for half as \
              much CPU time again",
-            format!("echo 512 > /sys/block/{}/queue/read_ahead_kb", device.name),
+            less(),
         ));
     }
     if size >= READ_AHEAD_ENOUGH {
