@@ -624,7 +624,7 @@ impl Ledger {
         promised
     }
 
-    /// The use of every resource. Of promises that change with time the highest sum counts.
+    /// The use of every resource, but of the memory for large windows. Of promises that change with time the highest sum counts.
     pub fn levels(&self) -> impl Iterator<Item = Level> {
         let disks = self.limits.disks.iter().zip(0u32..);
         let of_disks = disks.flat_map(|(limits, index)| {
@@ -633,13 +633,9 @@ impl Ledger {
             let level = |resource, used, limit| Level { resource, number: index, used, limit };
             let write_share = (places_limit(limits) > 0)
                 .then(|| level(Resource::WriteShare, u64::from(disk.places), places_limit(limits)));
-            let (used, limit) = fuller(
-                (disk.blocks.into(), limits.blocks.into()),
-                (disk.windows.into(), limits.windows.all.into()),
-            );
             let always = [
                 level(Resource::Disk, time.0, disk_limit(limits).0),
-                level(Resource::Arena, used, limit),
+                level(Resource::Arena, u64::from(disk.blocks), u64::from(limits.blocks)),
             ];
             always.into_iter().chain(write_share)
         });
@@ -665,11 +661,6 @@ impl Ledger {
                 u64::from(self.limits.streams),
             )])
     }
-}
-
-/// The one of which the larger part is used.
-fn fuller(one: (u64, u64), other: (u64, u64)) -> (u64, u64) {
-    if other.0 * one.1 > one.0 * other.1 { other } else { one }
 }
 
 impl PlannedSums {
