@@ -624,7 +624,8 @@ impl Ledger {
         promised
     }
 
-    /// The use of every resource, but of the memory for large windows. Of promises that change with time the highest sum counts.
+    /// The use of every resource, but not of the memory for large windows. Of promises that change
+    /// with time the highest sum counts.
     pub fn levels(&self) -> impl Iterator<Item = Level> {
         let disks = self.limits.disks.iter().zip(0u32..);
         let of_disks = disks.flat_map(|(limits, index)| {
