@@ -455,7 +455,11 @@ impl Disk<'_> {
         };
         let memory = self.of_memory(needed, part.title_len);
         let per_cycle = TransferredBytes { read, ..TransferredBytes::NOTHING };
-        let windows = limits.windows.each.min(blocks_of(part.title_len, limits.block));
+        // Only a stream that reads in sequence has turns.
+        let windows = match order {
+            Order::Once => limits.windows.each.min(blocks_of(part.title_len, limits.block)),
+            Order::Repeating(_) | Order::Scattered => 0,
+        };
         let cost = SourceCost { visits, per_cycle, windows, cpu, delivering, ..memory.cost };
         Source { cost, ..memory }
     }

@@ -199,9 +199,14 @@ fn large_windows_have_memory_of_their_own() {
         assert_eq!(with, Source { cost, ..without });
         assert_eq!(disk(&windows).best_effort(part), disk(&FLASH).best_effort(part));
     }
-    let resident = PacedRead { is_pinned: true, ..reading(64_000) };
     let part = TitlePart::whole(Bytes(40 * MIB));
-    assert_eq!(disk(&windows).paced(&resident, part).cost.windows, 0);
+    for without in [
+        PacedRead { is_pinned: true, ..reading(64_000) },
+        PacedRead { order: Order::Scattered, ..reading(64_000) },
+        PacedRead { order: Order::Repeating(part.len), ..reading(64_000) },
+    ] {
+        assert_eq!(disk(&windows).paced(&without, part).cost.windows, 0);
+    }
 }
 
 #[test]
