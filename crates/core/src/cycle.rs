@@ -28,7 +28,7 @@ use crate::disk_model::{DiskModel, MilliVisits};
 use crate::mutant;
 use crate::ports::{BlockRef, Completion, Direction, DiskFault, Sync, Transfer};
 use crate::split::PIECE;
-use crate::units::{Bytes, MonoTime, Nanos, SECOND};
+use crate::units::{MonoTime, Nanos, SECOND};
 
 use best_effort::{BestEffortQueue, NextPiece, moved};
 use floor::Floor;
@@ -358,13 +358,6 @@ impl Cycle {
         Nanos(self.memory_due.since(now).0 / 2)
     }
 
-    /// Notes that the device reads `len` bytes more than it was asked for, because the kernel reads
-    /// ahead in a file.
-    pub fn note_read_ahead(&mut self, now: MonoTime, len: u32) {
-        let time = self.limits.model.reading(MilliVisits(1000), Bytes(u64::from(len)));
-        self.reads_ahead = self.reads_ahead.max(now) + time;
-    }
-
     /// The next piece of a run beyond the model's depth. The disk server polls for completions once
     /// a millisecond, in which two pieces of a run may end.
     fn further_piece(&self, now: MonoTime) -> Option<NextPiece> {
@@ -402,11 +395,12 @@ impl Cycle {
     /// the device was still reading. A long wait shows that the device is slow.
     pub fn handle_completion_in_memory(
         &mut self,
+        now: MonoTime,
         completion: Completion,
         waited: Nanos,
     ) -> Option<JobEnd> {
         self.in_memory -= 1;
-        self.note_waited(completion.transfer.len, waited);
+        self.note_waited(now, completion.transfer.len, waited);
         self.end_transfer(completion)
     }
 
@@ -506,7 +500,7 @@ impl Cycle {
         let arrived = (!self.arrived.is_empty()).then(|| self.best_effort_from(now));
         // Without running streams, left-over reads are swept after the head.
         let swept = self.sweeps.is_waiting().then(|| self.best_effort_from(now));
-        let probe = self.next_probe().map(|next| next.max(self.best_effort_from(now)));
+        let probe = self.next_probe().map(|next| next.max(self.probe_from(now)));
         [best_effort, flush, arrived, swept, probe].into_iter().flatten().min()
     }
 
@@ -519,6 +513,12 @@ impl Cycle {
     fn best_effort_from(&self, now: MonoTime) -> MonoTime {
         let from = self.end_of_head(now);
         if now < from { from } else { from + self.limits.length }
+    }
+
+    /// When a probe that may not begin at `now` should be tried again.
+    fn probe_from(&self, now: MonoTime) -> MonoTime {
+        let from = self.best_effort_from(now);
+        if now < self.reads_ahead { from.min(self.reads_ahead) } else { from }
     }
 
     fn cycle_of(&self, now: MonoTime) -> u64 {

@@ -3,8 +3,9 @@
 //!
 //! Promise: the estimate is an upper quantile of what was seen, so one bad moment does not move it,
 //! and a lasting change does within seconds. It becomes better than the model of the start only by
-//! *deep* evidence: reads that kept the disk as busy as admission wants it. Light load shows that a
-//! disk is slow, but not that it is fast. The cost of a read is constant and nothing is allocated.
+//! *deep* evidence: reads that kept the disk as busy as admission wants it, and by no more than it
+//! has done in a whole second. Light load shows that a disk is slow, but not that it is fast. The
+//! cost of a read is constant and nothing is allocated.
 //! The estimator knows no clock, no queue and no stream (`docs/design/admission.md`).
 
 use crate::disk_model::{DiskModel, MilliVisits, Ratio};
@@ -16,8 +17,18 @@ use crate::units::{Bytes, MonoTime, Nanos, SECOND};
 pub enum ModelOrigin {
     /// Measured thoroughly, by `tactus measure`.
     Measured,
-    /// Guessed from a short look.
+    /// Guessed from a short look: twice as slow as is usual.
     Guess,
+}
+
+impl ModelOrigin {
+    /// How fast the disk probably is, compared with the model.
+    pub const fn expected(self) -> Ratio {
+        match self {
+            Self::Measured => Ratio::ONE,
+            Self::Guess => Ratio(500),
+        }
+    }
 }
 
 /// What is not known about a disk.
@@ -103,10 +114,20 @@ pub struct Estimator {
     evidence: u32,
     /// The last samples.
     last: [Ratio; 3],
+    /// What the last deep window has shown, if only for a moment.
+    seen: Ratio,
+    /// What it has done in three whole windows, at first the model. It is not believed to be faster
+    /// than the best of them.
+    sustained: [Ratio; 3],
     /// Spans of the window: deep ones, and all with a bound for their latency.
     deep: Sums,
     all: Sums,
+    /// Time by the model of all reads of the window, those that the kernel does ahead included.
+    read: Nanos,
+    window_begun: MonoTime,
     window_end: MonoTime,
+    /// A long probe fills the window.
+    is_filled: bool,
     /// Spans of the cycle.
     cycle_sums: Sums,
     /// The widest reach so far.
@@ -159,9 +180,14 @@ impl Estimator {
             bins,
             evidence,
             last: [Ratio::MIN; 3],
+            seen: origin.expected(),
+            sustained: [if start.has_arm() { Ratio::MIN } else { Ratio::ONE }; 3],
             deep: Sums::default(),
             all: Sums::default(),
+            read: Nanos(0),
+            window_begun: MonoTime(0),
             window_end: MonoTime(0),
+            is_filled: false,
             cycle_sums: Sums::default(),
             widest: 1,
             estimate: Estimate {
@@ -186,12 +212,17 @@ impl Estimator {
         self.start.slower_by(self.estimate.ratio)
     }
 
+    /// The model by what the last deep window has shown.
+    pub fn seen(&self) -> DiskModel {
+        self.start.slower_by(self.seen)
+    }
+
     /// What a probe would tell.
     pub fn doubt(&self) -> Doubt {
-        let (last, learned) = (self.last[0].0, self.estimate.ratio.0);
+        let (seen, learned) = (self.seen.0, self.estimate.ratio.0);
         match self.evidence < FULL {
             true => Doubt::Unknown,
-            false if last > learned * 5 / 4 || learned > last * 5 / 4 => Doubt::Changing,
+            false if seen > learned * 5 / 4 || learned > seen * 5 / 4 => Doubt::Changing,
             false => Doubt::Known,
         }
     }
@@ -207,10 +238,40 @@ impl Estimator {
         let bound = self.bound(visits, bytes, expected, from_idle);
         self.all.add(time, bound);
         self.cycle_sums.add(time, bound);
-        let is_deep = is_direct && self.is_deep(visits, expected);
+        self.read += expected;
+        let is_deep = is_direct && self.is_deep(visits, expected, time);
         if mutant!(LightLoadTrusted, true, is_deep) {
             self.deep.add(time, mutant!(LightLoadTrusted, bound, expected));
         }
+    }
+
+    /// Notes that streams have waited for this time for what the kernel was reading ahead, and the
+    /// length of the first such read if the device was idle before. Their bytes have been noted.
+    pub fn note_wait(&mut self, time: Nanos, first: Option<Bytes>) {
+        let bound = first.map_or(Nanos(0), |bytes| {
+            let expected = self.expected(1, bytes, 0);
+            self.bound(1, bytes, expected, true)
+        });
+        self.all.add(time, bound);
+        self.cycle_sums.add(time, bound);
+    }
+
+    /// Notes that the kernel reads this many bytes ahead.
+    pub fn note_ahead(&mut self, bytes: Bytes) {
+        let time = self.start.reading(MilliVisits(1000), bytes);
+        self.all.add(Nanos(0), time);
+        self.cycle_sums.add(Nanos(0), time);
+        self.read += time;
+    }
+
+    /// Begins a window at `now`, which ends at `end`: that of a long probe.
+    pub fn begin_window(&mut self, now: MonoTime, end: MonoTime) {
+        self.end_window(now, end);
+    }
+
+    /// Notes that a long probe has filled the window, which is about to end.
+    pub fn note_filled(&mut self) {
+        self.is_filled = true;
     }
 
     /// Ends a cycle, and a window if it is over. `promised` is the time by the model of reads that
@@ -227,16 +288,19 @@ impl Estimator {
         let is_behind = self.estimate.leftover == Leftover::Promised;
         self.estimate.pressure = (is_busy && is_behind).then(|| sums.ratio());
         if now >= self.window_end {
-            self.window_end = now + Nanos(WINDOW.0.max(self.cycle.0));
-            self.end_window();
+            self.end_window(now, now + Nanos(WINDOW.0.max(self.cycle.0)));
         }
     }
 
-    fn end_window(&mut self) {
+    /// Ends the window at `now`. The next one ends at `next`.
+    fn end_window(&mut self, now: MonoTime, next: MonoTime) {
         let (deep, all) = (self.deep, self.all);
         (self.deep, self.all) = (Sums::default(), Sums::default());
+        self.note_sustained(now);
+        (self.window_begun, self.window_end) = (now, next);
         if deep.expected > Nanos(0) {
-            self.add(deep.ratio(), WHOLE);
+            self.seen = deep.ratio();
+            self.add(self.seen.max(self.sustained()), WHOLE);
             self.evidence = (self.evidence + WHOLE).min(u32::MAX / 2);
             self.estimate.samples += 1;
         } else if all.expected > Nanos(0) {
@@ -249,6 +313,23 @@ impl Estimator {
             }
         }
         self.estimate.confidence = self.confidence();
+    }
+
+    /// Notes what the disk has done in the whole window. Without a long probe that tells nothing,
+    /// unless it is more than before.
+    fn note_sustained(&mut self, now: MonoTime) {
+        let length = now.since(self.window_begun);
+        let ratio = Ratio::of(length, self.read);
+        if length >= WINDOW && (self.is_filled || ratio < self.sustained()) {
+            let [a, b, _] = self.sustained;
+            self.sustained = [ratio, a, b];
+        }
+        (self.read, self.is_filled) = (Nanos(0), false);
+    }
+
+    fn sustained(&self) -> Ratio {
+        let [a, b, c] = self.sustained;
+        mutant!(BurstTrusted, Ratio::MIN, a.min(b).min(c))
     }
 
     /// Adds a sample; what was known before loses weight.
@@ -314,11 +395,13 @@ impl Estimator {
     }
 
     /// Whether a span tells the pace of a full disk. With an arm, half a full cycle does: the time
-    /// grows at most as fast as the number of places.
-    fn is_deep(&self, visits: u64, expected: Nanos) -> bool {
+    /// grows at most as fast as the number of places. On slow flash, fewer reads take as long.
+    fn is_deep(&self, visits: u64, expected: Nanos, time: Nanos) -> bool {
+        let depth = u64::from(self.start.depth);
         match self.start.has_arm() {
             true => expected.0 >= self.cycle.0 / 2,
-            false => visits >= u64::from(self.start.depth * DEEP),
+            false if time.0 >= self.cycle.0 / 2 => visits >= 2 * depth,
+            false => visits >= depth * u64::from(DEEP),
         }
     }
 }

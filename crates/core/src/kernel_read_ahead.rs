@@ -21,7 +21,7 @@ pub const SETTLED: Nanos = Nanos::from_millis(5000);
 pub const SHORT: Bytes = Bytes(4 * MIB);
 
 /// Most windows that the kernel has read ahead of one file.
-const WINDOWS: u64 = 2;
+pub const WINDOWS: u64 = 2;
 
 /// The bounds of one volume.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

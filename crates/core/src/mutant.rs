@@ -76,6 +76,8 @@ mod switch {
         ShortBlockKept,
         /// A disk with light load is believed to be as fast under full load.
         LightLoadTrusted,
+        /// A disk is believed to be as fast for any time as in a short probe.
+        BurstTrusted,
         /// A disk is never believed to be slower than the model of the start.
         SlownessIgnored,
         /// Uploads get their floor, and nothing of the time that is left over.
@@ -194,7 +196,8 @@ mod switch {
 
         /// Those of what is learned about disks, which only worlds tell whose disks differ from
         /// their models.
-        pub const OF_LEARNING: [Self; 2] = [Self::LightLoadTrusted, Self::SlownessIgnored];
+        pub const OF_LEARNING: [Self; 3] =
+            [Self::LightLoadTrusted, Self::BurstTrusted, Self::SlownessIgnored];
 
         /// Those of a disk with an arm that is full while many streams begin, which random worlds
         /// seldom have.

@@ -129,7 +129,7 @@ impl<P: DiskPort> DiskServer<P> {
             let flying = self.flying.swap_remove(at);
             self.count(now, &flying, completion);
             let ended = if flying.in_memory {
-                self.cycle.handle_completion_in_memory(completion, self.port.waited())
+                self.cycle.handle_completion_in_memory(now, completion, self.port.waited())
             } else {
                 self.cycle.handle_completion(now, completion)
             };

@@ -156,10 +156,14 @@ impl Device {
         let slow = self.faults.iter().filter(|fault| fault.is_on(now)).map(Fault::factor);
         if !self.in_memory {
             service = self.mechanics.stretch(service, slow.max().unwrap_or(1));
+            service = self.limited(now, service, transfer.len);
         }
         for fault in self.faults.iter().filter(|fault| fault.is_on(now)) {
             match fault.trouble {
-                Trouble::Hang | Trouble::Slow { .. } | Trouble::FlushErrors { .. } => {}
+                Trouble::Hang
+                | Trouble::Slow { .. }
+                | Trouble::Limited { .. }
+                | Trouble::FlushErrors { .. } => {}
                 Trouble::Flips { permille } => {
                     let may = transfer.direction == Direction::Read
                         && self.titles[transfer.file.0 as usize].has_sums;
@@ -198,6 +202,14 @@ impl Device {
         self.pending.push(PendingTransfer { done, number, transfer, result, in_memory, flip });
     }
 
+    fn limited(&mut self, now: MonoTime, service: Service, len: u32) -> Service {
+        let limit = self.faults.iter().filter(|fault| fault.is_on(now)).find_map(Fault::limit);
+        match limit {
+            Some(limit) => self.mechanics.limit(now, service, u64::from(len), limit),
+            None => service,
+        }
+    }
+
     /// Of every second title, all but the first block has been read when it is asked for.
     fn is_read_ahead(&self, transfer: Transfer) -> bool {
         let is_read = transfer.direction == Direction::Read;
@@ -219,6 +231,7 @@ impl Device {
         let service = self.mechanics.serve(now, place, len, &mut self.dice);
         let slow = self.faults.iter().filter(|fault| fault.is_on(now)).map(Fault::factor);
         let service = self.mechanics.stretch(service, slow.max().unwrap_or(1));
+        let service = self.limited(now, service, transfer.len);
         self.trace.note_all([now.0, transfer.offset.0, service.done.0]);
         self.probes.push((service.done, transfer));
     }

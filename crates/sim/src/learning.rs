@@ -7,7 +7,7 @@ use tactus_core::disk_model::Ratio;
 use tactus_core::estimator::ModelOrigin;
 use tactus_core::units::{BitRate, MonoTime, Nanos, SECOND};
 
-use crate::device::{Fault, Trouble};
+use crate::device::{DiskKind, Fault, Trouble};
 use crate::run::caught;
 use crate::swarm::{ClientSpec, GuessSpec, Swarm, VolumeSpec};
 use crate::title::Title;
@@ -27,6 +27,8 @@ pub struct Learning {
     pub by_reference: bool,
     /// Spans in which each read takes this many times as long: from, to, factor.
     pub slow: Vec<(u64, u64, u64)>,
+    /// The host limits the disk to this part of its rate, in percent, but for 100 ms of it.
+    pub limited: Option<u64>,
     /// Viewers, which try again when they are refused.
     pub viewers: u64,
     /// The seconds in which they arrive.
@@ -47,6 +49,7 @@ impl Default for Learning {
             is_measured: false,
             by_reference: false,
             slow: vec![],
+            limited: None,
             viewers: 3,
             arrive_within: 5,
             seconds: 60,
@@ -85,12 +88,20 @@ impl Learning {
             to: begin + SECOND.times(to),
             trouble: Trouble::Slow { factor },
         };
+        let limit = self.limited.map(|percent| Fault {
+            from: MonoTime(0),
+            to: MonoTime(u64::MAX),
+            trouble: Trouble::Limited {
+                rate: BitRate(DiskKind::Sata.rate().0 / 100 * percent),
+                burst: Nanos::from_millis(100),
+            },
+        });
         let origin = if self.is_measured { ModelOrigin::Measured } else { ModelOrigin::Guess };
         Swarm {
             seed: self.seed,
             duration,
             volumes: vec![VolumeSpec {
-                faults: self.slow.iter().map(fault).collect(),
+                faults: self.slow.iter().map(fault).chain(limit).collect(),
                 guess: Some(GuessSpec {
                     ratio: Ratio(self.guess * 10),
                     origin,

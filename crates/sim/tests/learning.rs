@@ -80,3 +80,25 @@ fn r11_light_load_by_reference_learns_from_probes_alone() {
     let tally = run(&world);
     assert!(tally.capacity * 10 >= TRUTH * 9 && tally.capacity <= TRUTH, "{tally:?}");
 }
+
+#[test]
+fn r11_a_disk_that_is_fast_only_for_a_moment_is_not_taken_for_fast() {
+    // Half of its rate, as a host of a cloud limits it. A look of half a second finds that; the
+    // guess is twice as slow.
+    for (by_reference, viewers) in [(false, 3), (true, 3), (false, 60), (true, 60)] {
+        let limited = Some(50);
+        let world = Learning {
+            guess: 400,
+            limited,
+            by_reference,
+            viewers,
+            seconds: 60,
+            ..Learning::default()
+        };
+        let tally = run(&world);
+        let truth = TRUTH / 2;
+        assert!(tally.capacity * 10 <= truth * 11, "{tally:?}");
+        assert!(tally.capacity * 10 >= truth * 8, "{tally:?}");
+        assert_eq!((tally.deferred_max, tally.ended), (0, 0), "{tally:?}");
+    }
+}

@@ -7,18 +7,22 @@ use tactus_sim::learning::{Learning, TRUTH};
 
 #[test]
 fn r11_every_mutant_of_learning_is_told() {
-    // Many viewers on a disk that is slower than its guess, and few on one that is as guessed.
+    // Many viewers on a disk that is slower than its guess, and few on one that becomes slow and on
+    // one that is fast for a moment only.
     let many =
         Learning { guess: 40, viewers: 60, arrive_within: 5, seconds: 15, ..Learning::default() };
-    let few = Learning { viewers: 3, seconds: 40, ..Learning::default() };
+    let few = Learning { seconds: 60, ..Learning::default() };
+    let slow = Learning { slow: vec![(20, 60, 2)], ..few.clone() };
+    let limited = Learning { guess: 400, limited: Some(50), seconds: 135, ..few };
+    let worlds = [(&many, TRUTH), (&slow, TRUTH / 2), (&limited, TRUTH / 2)];
     let told = || {
-        [&many, &few].into_iter().find_map(|world| match world.run() {
+        worlds.iter().find_map(|&(world, truth)| match world.run() {
             Err(violation) => Some(violation.to_string()),
             Ok(Outcome { tally, .. }) if tally.deferred_max > 0 => {
                 Some(format!("{} deferred", tally.deferred_max))
             }
-            Ok(Outcome { tally, .. }) if tally.capacity * 10 > TRUTH * 11 => {
-                Some(format!("{} of {TRUTH} promised", tally.capacity))
+            Ok(Outcome { tally, .. }) if tally.capacity * 10 > truth * 11 => {
+                Some(format!("{} of {truth} promised", tally.capacity))
             }
             Ok(_) => None,
         })

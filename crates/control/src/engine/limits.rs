@@ -104,7 +104,7 @@ impl VolumeFacts {
 
     /// Where the model of its disk comes from.
     pub fn origin(&self) -> ModelOrigin {
-        if self.model_is_measured { ModelOrigin::Measured } else { ModelOrigin::Guess }
+        origin(self.model_is_measured)
     }
 
     /// Memory for its blocks.
@@ -152,10 +152,6 @@ const REFERENCE_BLOCK: Bytes = Bytes(512 * KIB);
 /// A visit of a hard disk costs 10 ms, so visits are few and long. How long depends on the cycle:
 /// the blocks of a stream in it are adjacent. They have the largest size of a request.
 const ARM_BLOCK: Bytes = Bytes(MIB);
-/// Times of a disk with an arm, relative to a guess: twice as fast as the slowest is usual.
-const GUESSED_ARM: Ratio = Ratio(500);
-/// Times of flash, relative to a guess: the guess doubles the times that the start measures.
-const GUESSED_FLASH: Ratio = Ratio(500);
 
 /// With a larger read-ahead, streams get it in turns. The read-ahead of all streams at once would
 /// fill the memory and delay the other reads of the disk.
@@ -248,6 +244,10 @@ impl ArenaShare {
     }
 }
 
+const fn origin(is_measured: bool) -> ModelOrigin {
+    if is_measured { ModelOrigin::Measured } else { ModelOrigin::Guess }
+}
+
 fn facts(
     settings: &EngineSettings,
     volume: &Volume,
@@ -258,7 +258,7 @@ fn facts(
     let read_ahead = device.and_then(|device| device.read_ahead).unwrap_or_default();
     let cycle = volume.cycle.or_else(|| FLASH_CYCLE);
     let share_thousandths = volume.budget.of(1000) as u32;
-    let expected = if model_is_measured { Ratio::ONE } else { GUESSED_FLASH };
+    let expected = origin(model_is_measured).expected();
     let disk = (&model, expected);
     let turns = turns_of(disk, read_ahead, memory.read_ahead, (cycle, share_thousandths));
     let sendfile = match volume.sendfile {
@@ -287,7 +287,7 @@ fn facts(
         sendfile,
     };
     let limits = if model.has_arm() {
-        let likely = if model_is_measured { model } else { model.slower_by(GUESSED_ARM) };
+        let likely = model.slower_by(expected);
         with_arm(settings, volume, &likely, &flash, memory)
     } else {
         flash

@@ -93,7 +93,7 @@ fn by_reference(
         depth: depth_of(volume) + IN_MEMORY_MAX,
         threads: FILLERS,
         free_min: free_min(),
-        limits_read_ahead: volume.limits.turns.is_some(),
+        window: volume.limits.turns.map(|turns| turns.window),
         rights,
     };
     let port = DiskPages::open(options).map_err(|error| {

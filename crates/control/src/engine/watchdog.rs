@@ -70,8 +70,9 @@ impl Watch {
 
     pub(super) fn look(&mut self, now: MonoTime) {
         for (disk, up) in self.disks.iter_mut().zip(&*self.watchdog.0) {
-            let DiskCounters { in_flight, transfers, writes, syncs, .. } = &*disk.counters;
-            let answered = transfers.value() + writes.value() + syncs.value();
+            let DiskCounters { in_flight, transfers, writes, syncs, probes, .. } = &*disk.counters;
+            let answers = [transfers, writes, syncs, probes];
+            let answered = answers.into_iter().map(|counter| counter.value()).sum();
             if in_flight.value() == 0 || answered != disk.answered {
                 disk.well = now;
             }
@@ -118,6 +119,11 @@ mod tests {
         for done in 0..20 {
             counters.in_flight.set(1);
             counters.writes.add(done % 2);
+            assert!(look(&mut now));
+        }
+        // It is busy with a long probe.
+        for _ in 0..20 {
+            counters.probes.add(100);
             assert!(look(&mut now));
         }
         counters.in_flight.set(0);

@@ -4,7 +4,7 @@
 //! changed. Probes come after all other work, and stop for it.
 
 use super::meter::Meter;
-use super::probe::{ProbeLimits, ProbeRead, Probes};
+use super::probe::{LONG, ProbeLimits, ProbeRead, Probes};
 use super::{Cycle, CycleLimits, FAR, Job, WAIT_MIN};
 use crate::disk_model::MilliVisits;
 use crate::estimator::{BusySpan, DEEP, Doubt, Estimate, Estimator, ModelOrigin};
@@ -56,7 +56,11 @@ impl Cycle {
         learning.cycle = cycle;
         let span = learning.meter.cut(now);
         learning.note(span);
+        learning.end_long_probe(now);
         learning.estimator.end_cycle(now, promised, all);
+        if let Some(end) = learning.probes.as_mut().and_then(Probes::warmed_up) {
+            learning.estimator.begin_window(now, end);
+        }
         let model = learning.estimator.model();
         if model != self.limits.model {
             self.limits.model = model;
@@ -68,22 +72,21 @@ impl Cycle {
 
     /// The next read of a probe for the device, if one may start at `now`.
     pub fn poll_probe(&mut self, now: MonoTime) -> Option<ProbeRead> {
-        let depth = self.limits.model.depth;
-        if self.at_device() >= depth {
+        if self.at_device() >= self.limits.model.depth {
             return None;
         }
-        if !self.is_probing()
-            && let Some(reads) = self.next_probe_len(now)
-        {
-            self.learning.as_mut()?.probes.as_mut()?.begin(now, reads);
+        if self.next_probe().is_none_or(|next| now < next) && !self.is_probing() {
+            return None;
         }
-        let is_disturbed = self.has_work();
+        if !self.may_probe(now) {
+            self.learning.as_mut()?.probes.as_mut()?.stop();
+            return None;
+        }
+        if !self.is_probing() && self.at_device() == 0 {
+            self.begin_probe(now);
+        }
         let learning = self.learning.as_mut()?;
-        let probes = learning.probes.as_mut()?;
-        if is_disturbed {
-            probes.stop();
-        }
-        let read = probes.poll()?;
+        let read = learning.probes.as_mut()?.poll(now)?;
         let before = learning.meter.note_probe(now, read.offset.0, read.len);
         learning.note(before);
         Some(read)
@@ -96,7 +99,7 @@ impl Cycle {
         if let Some(probes) = &mut learning.probes {
             probes.note_end(now, doubt);
             if !is_read {
-                probes.stop();
+                probes.give_up(now);
                 learning.meter.spoil();
             }
         }
@@ -120,28 +123,42 @@ impl Cycle {
         learning.probes.as_ref()?.next(learning.estimator.doubt())
     }
 
-    /// The reads of the probe that may begin: on an idle disk, without waiting work, and in time to
-    /// end within the cycle.
-    fn next_probe_len(&self, now: MonoTime) -> Option<u32> {
-        let learning = self.learning.as_ref()?;
-        let block = u64::from(learning.probes.as_ref()?.block());
-        let least = self.limits.model.depth * DEEP;
-        let is_unsure = learning.estimator.doubt() == Doubt::Unknown;
-        let wanted = if is_unsure { [2 * least, least] } else { [least, least] };
-        let is_idle =
-            self.at_device() == 0 && !self.flushes.is_under_way() && now >= self.reads_ahead;
-        let is_due = self.next_probe().is_some_and(|next| next <= now);
-        if !is_due || !is_idle || self.has_work() || now < self.end_of_head(now) {
-            return None;
+    /// Whether a read of a probe may begin at `now`: after the head of the cycle, without other
+    /// work, and in time for its end within the cycle. A disk that seems too slow for that is given
+    /// half of the cycle, or it would seem slow for ever.
+    fn may_probe(&self, now: MonoTime) -> bool {
+        let Some(learning) = &self.learning else { return false };
+        let Some(probes) = &learning.probes else { return false };
+        let is_alone = self.at_device() == probes.in_flight() && !self.flushes.is_under_way();
+        let half = Nanos(self.limits.length.0 / 2);
+        let room = probes.time(&learning.estimator.seen(), 0).min(half);
+        is_alone
+            && !self.has_work()
+            && now >= self.reads_ahead.max(self.end_of_head(now))
+            && now + room <= self.end_of_cycle(now)
+    }
+
+    /// Begins the probe that is due, if there is time for it.
+    fn begin_probe(&mut self, now: MonoTime) {
+        let end = self.end_of_cycle(now);
+        // Its first cycle does not count.
+        let end_long = self.end_of_cycle(MonoTime(end.0 + LONG.0 - 1));
+        let half = Nanos(self.limits.length.0 / 2);
+        let Some(learning) = &mut self.learning else { return };
+        let Some(probes) = &mut learning.probes else { return };
+        if probes.is_long_due(now) {
+            probes.begin_long(now, end_long);
+            return;
         }
-        // As many more as are at the device at a time: the first answer takes the latency.
-        let more = u64::from(self.limits.model.depth);
-        let time = |reads: u32| {
-            let visits = u64::from(reads) + more;
-            self.limits.model.reading(MilliVisits(visits * 1000), Bytes(visits * block))
-        };
-        let fits = |reads: &u32| now + time(*reads).times(2) <= self.end_of_cycle(now);
-        wanted.into_iter().find(fits)
+        let model = learning.estimator.seen();
+        let least = model.depth * DEEP;
+        let is_unsure = learning.estimator.doubt() == Doubt::Unknown;
+        let fits = |time: Nanos| now + time <= end;
+        if is_unsure && fits(probes.time(&model, 2 * least).times(2)) {
+            probes.begin(now, 2 * least);
+        } else if fits(probes.time(&model, least).times(2).min(half)) {
+            probes.begin(now, least);
+        }
     }
 
     /// Whether any work waits, even if it may not begin now.
@@ -160,17 +177,29 @@ impl Cycle {
         }
     }
 
-    /// Notes a read that has `waited` for what the device was reading already.
-    pub(super) fn note_waited(&mut self, len: u32, waited: Nanos) {
+    /// Notes a read that has `waited` until `now` for what the device was reading already. Many
+    /// wait for the device at the same time: that time counts once.
+    pub(super) fn note_waited(&mut self, now: MonoTime, len: u32, waited: Nanos) {
         let Some(learning) = self.learning.as_mut().filter(|_| waited >= WAIT_MIN) else { return };
-        learning.note(Some(BusySpan {
-            visits: 1,
-            bytes: Bytes(u64::from(len)),
-            time: waited,
-            reach: 0,
-            from_idle: true,
-            is_direct: false,
-        }));
+        let (time, from_idle) = learning.meter.note_wait(now, waited);
+        let first = from_idle.then_some(Bytes(u64::from(len)));
+        learning.estimator.note_wait(time, first);
+    }
+
+    /// Notes that the device reads `len` bytes more than it was asked for, because the kernel reads
+    /// ahead in a file. How long that takes is told by the last probe or deep load: by the model, a
+    /// disk that only seemed slow would never seem idle again.
+    pub fn note_read_ahead(&mut self, now: MonoTime, len: u32) {
+        let bytes = Bytes(u64::from(len));
+        let model = match &mut self.learning {
+            Some(learning) => {
+                learning.estimator.note_ahead(bytes);
+                learning.estimator.seen()
+            }
+            None => self.limits.model,
+        };
+        let time = model.reading(MilliVisits(1000), bytes);
+        self.reads_ahead = self.reads_ahead.max(now) + time;
     }
 
     pub(super) fn note_real_time(&mut self, now: MonoTime, job: &Job) {
@@ -207,6 +236,13 @@ impl LearningState {
     /// Reads of a probe at the device.
     pub(super) fn in_flight(&self) -> u32 {
         self.probes.as_ref().map_or(0, Probes::in_flight)
+    }
+
+    fn end_long_probe(&mut self, now: MonoTime) {
+        let doubt = self.estimator.doubt();
+        if self.probes.as_mut().is_some_and(|probes| probes.end_long(now, doubt)) {
+            self.estimator.note_filled();
+        }
     }
 
     /// Notes a piece of best effort.

@@ -38,6 +38,8 @@ pub(super) struct Meter {
     is_doubtful: bool,
     /// It began with a probe.
     is_probe: bool,
+    /// The end of the last wait for what the kernel reads.
+    waited: MonoTime,
 }
 
 impl Meter {
@@ -58,6 +60,7 @@ impl Meter {
             is_mixed: false,
             is_doubtful: false,
             is_probe: false,
+            waited: MonoTime(0),
         }
     }
 
@@ -137,6 +140,17 @@ impl Meter {
         if self.busy == 0 {
             self.idle_since = Some(now);
         }
+    }
+
+    /// Notes that somebody has `waited` until `now` for what the kernel reads. Returns the time of
+    /// it that belongs to no span and to no earlier wait, and whether the device may have been idle
+    /// before.
+    pub(super) fn note_wait(&mut self, now: MonoTime, waited: Nanos) -> (Nanos, bool) {
+        let begun = now.before(waited);
+        let counted = self.waited.max(self.idle_since.unwrap_or(MonoTime(0)));
+        let end = if self.busy > 0 { self.begun } else { now };
+        self.waited = now;
+        (end.since(begun.max(counted)), begun > counted && begun < end)
     }
 
     /// Takes `late` out of the span whose reads have all ended at this poll: the device waited for

@@ -1,10 +1,9 @@
 //! The cycle against its promises.
 
+mod learning;
 mod writes;
 
 use super::*;
-use crate::disk_model::Ratio;
-use crate::estimator::ModelOrigin;
 use crate::ports::{Direction, FileHandle};
 use crate::units::{Bytes, KIB, MIB};
 use alloc::vec;
@@ -249,51 +248,8 @@ fn the_first_byte_of_a_new_stream_is_found_at_once_and_no_more_is_begun_than_has
     assert_eq!(cycle.patience(BEGUN), Nanos(0));
     let begun = job(0, 0, 0).transfer;
     let end = Completion { transfer: begun, result: Ok(begun.len) };
-    assert!(cycle.handle_completion_in_memory(end, Nanos(0)).is_some());
+    assert!(cycle.handle_completion_in_memory(BEGUN, end, Nanos(0)).is_some());
     assert!(cycle.poll_transfer(BEGUN).is_some());
-}
-
-#[test]
-fn r11_waits_for_what_is_on_its_way_tell_that_the_disk_is_slow_and_short_ones_nothing() {
-    let ratio = |waited: Nanos| {
-        let model = DiskModel {
-            depth: 4,
-            visit: Nanos(100_000),
-            sweep: Nanos(0),
-            read_mib: Nanos(1_000_000),
-            ..DiskModel::SLOWEST
-        };
-        let (origin, is_direct, probe) = (ModelOrigin::Measured, false, None);
-        let limits = CycleLimits {
-            length: LENGTH,
-            model,
-            best_effort_depth: 2,
-            jobs_max: 512,
-            write_path: WritePathLimits::default(),
-            learning: Some(Learning { origin, is_direct, probe }),
-        };
-        let mut cycle = Cycle::new(limits);
-        let mut now = BEGUN;
-        for _ in 0..100 {
-            cycle.end_cycles(now);
-            for place in 0..40 {
-                cycle.add_real_time(job(place, u64::from(place) * MIB, (now + LENGTH).0));
-            }
-            cycle.commit_cycle(now);
-            while let Some((transfer, _)) = cycle.poll_transfer(now) {
-                cycle.note_begun(now, false);
-                let end = Completion { transfer, result: Ok(transfer.len) };
-                assert!(cycle.handle_completion_in_memory(end, waited).is_some());
-            }
-            now += LENGTH;
-        }
-        cycle.estimate().expect("it learns").ratio
-    };
-    // By the model, a read and those before it in the queue take 4.4 ms; a poll is late by 2 ms.
-    let slow = ratio(Nanos::from_millis(24));
-    assert!(slow > Ratio(3500) && slow < Ratio(4000), "{slow:?}");
-    let usual = ratio(Nanos::from_micros(900));
-    assert!(usual < Ratio(1030), "{usual:?}");
 }
 
 #[test]

@@ -45,6 +45,16 @@ impl Fixture {
         self.estimator.estimate()
     }
 
+    /// A second that a long probe fills.
+    fn full(&mut self, percent: u64) {
+        let end = self.now + SECOND.times(1);
+        self.estimator.begin_window(self.now, end);
+        let visits = CYCLE.0 * 100 / 400_000 / percent;
+        self.cycles(3, visits, percent);
+        self.estimator.note_filled();
+        self.cycles(1, visits, percent);
+    }
+
     fn seconds(&mut self, count: u64, visits: u64, percent: u64) -> Estimate {
         self.cycles(4 * count, visits, percent)
     }
@@ -86,7 +96,8 @@ fn r11_a_guess_that_was_too_low_or_too_high_is_mended_within_a_minute() {
         (80, ModelOrigin::Measured),
     ] {
         let mut fixture = Fixture::new(origin);
-        let seconds = if origin == ModelOrigin::Guess { 60 } else { 120 };
+        let seconds = if origin == ModelOrigin::Guess { 59 } else { 119 };
+        fixture.full(percent);
         let ratio = fixture.seconds(seconds, 100, percent).ratio;
         assert!(near(ratio, percent as u32), "{percent} %: {ratio:?}");
     }
@@ -97,7 +108,8 @@ fn r11_ten_different_guesses_of_one_disk_end_within_a_twentieth() {
     // The disk needs 200 us for a block; the start has found 130 us to 1 ms.
     let found = [20, 30, 38, 44, 50, 61, 80, 95, 120, 150].map(|percent| {
         let mut fixture = Fixture::new(ModelOrigin::Guess);
-        let ratio = fixture.seconds(60, 100, percent).ratio;
+        fixture.full(percent);
+        let ratio = fixture.seconds(59, 100, percent).ratio;
         u64::from(ratio.0) * 1000 / percent
     });
     let (least, most) = (found.iter().min().unwrap(), found.iter().max().unwrap());
@@ -107,9 +119,9 @@ fn r11_ten_different_guesses_of_one_disk_end_within_a_twentieth() {
 #[test]
 fn r11_a_bad_moment_moves_nothing_for_long() {
     let mut fixture = Fixture::new(ModelOrigin::Guess);
+    fixture.full(50);
     let before = fixture.seconds(60, 100, 50).ratio;
     // Within one window.
-    fixture.cycles(1, 100, 50);
     fixture.cycles(3, 100, 500);
     let after = fixture.cycles(1, 100, 50).ratio;
     assert_eq!(after, before);
@@ -121,6 +133,7 @@ fn r11_a_bad_moment_moves_nothing_for_long() {
 #[test]
 fn r11_a_disk_that_stays_slow_is_noticed_within_a_cycle_and_learned_in_seconds() {
     let mut fixture = Fixture::new(ModelOrigin::Measured);
+    fixture.full(90);
     fixture.seconds(60, 500, 90);
     assert_eq!(fixture.estimator.estimate().pressure, None);
     let pressed = fixture.cycles(1, 500, 200).pressure;
@@ -141,6 +154,22 @@ fn r11_what_a_cycle_leaves_over_is_told_apart() {
     assert_eq!(left(little, little), Leftover::Nothing);
     assert_eq!(left(little, much), Leftover::Deferred);
     assert_eq!(left(much, much), Leftover::Promised);
+}
+
+#[test]
+fn r11_a_disk_is_not_believed_to_be_faster_than_in_the_best_of_three_whole_seconds() {
+    let mut fixture = Fixture::new(ModelOrigin::Guess);
+    let after = |fixture: &mut Fixture, full: &[u64]| {
+        full.iter().for_each(|&percent| fixture.full(percent));
+        fixture.seconds(200, 100, 20).ratio
+    };
+    assert!(near(after(&mut fixture, &[]), 100), "100 reads do not fill a cycle");
+    assert!(near(after(&mut fixture, &[50]), 50));
+    assert_eq!(fixture.estimator.doubt(), Doubt::Changing);
+    assert!(near(after(&mut fixture, &[80, 80]), 50));
+    assert!(near(after(&mut fixture, &[80]), 80), "the disk has become slower");
+    assert!(near(after(&mut fixture, &[20]), 20));
+    assert_eq!(fixture.estimator.doubt(), Doubt::Known);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Faults of a disk, and their times.
 
-use tactus_core::units::{MonoTime, Nanos};
+use tactus_core::units::{BitRate, MonoTime, Nanos};
 
 /// One kind of fault for some time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -19,6 +19,8 @@ pub(crate) enum Trouble {
     Short { permille: u64 },
     /// Every read takes this many times as long.
     Slow { factor: u64 },
+    /// The host limits reads to this rate, and serves what it adds up to in this time at once.
+    Limited { rate: BitRate, burst: Nanos },
     /// Some reads are answered late; the others are not delayed.
     Spikes { permille: u64, extra: Nanos },
     /// Flushes fail with EIO.
@@ -35,6 +37,14 @@ impl Fault {
         match self.trouble {
             Trouble::Slow { factor } => factor,
             _ => 1,
+        }
+    }
+
+    /// The limit of the host, and how much of its time it serves at once.
+    pub(crate) fn limit(&self) -> Option<(BitRate, Nanos)> {
+        match self.trouble {
+            Trouble::Limited { rate, burst } => Some((rate, burst)),
+            _ => None,
         }
     }
 

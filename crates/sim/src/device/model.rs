@@ -26,7 +26,8 @@ const SEEK_ARM: u64 = 14_500_000;
 const ROTATION: u64 = 8_300_000;
 
 impl DiskKind {
-    fn rate(self) -> BitRate {
+    /// The rate of a long read.
+    pub(crate) fn rate(self) -> BitRate {
         BitRate(match self {
             Self::Spinning => 8 * 150_000_000,
             Self::Sata => 8 * 500_000_000,
@@ -78,11 +79,14 @@ pub(super) struct Mechanics {
     /// When the last group of flushes was requested, and when it ends.
     flush_asked: Option<MonoTime>,
     flush_done: MonoTime,
+    /// Until when the limit of the host has been used.
+    used: MonoTime,
 }
 
 impl Mechanics {
     pub(super) fn new(kind: DiskKind) -> Self {
-        Self { kind, busy: MonoTime(0), head: 0, flush_asked: None, flush_done: MonoTime(0) }
+        let zero = MonoTime(0);
+        Self { kind, busy: zero, head: 0, flush_asked: None, flush_done: zero, used: zero }
     }
 
     pub(super) fn busy_until(&self) -> MonoTime {
@@ -134,6 +138,19 @@ impl Mechanics {
         let more = service.took().times(factor - 1);
         self.busy += more;
         Service { done: service.done + more, ..service }
+    }
+
+    /// Lets a transfer of `len` bytes end when a host allows it that limits the disk to `rate`, and
+    /// serves what that adds up to in the time `burst` at once.
+    pub(super) fn limit(
+        &mut self,
+        now: MonoTime,
+        service: Service,
+        len: u64,
+        (rate, burst): (BitRate, Nanos),
+    ) -> Service {
+        self.used = self.used.max(now) + rate.time_for(Bytes(len));
+        Service { done: service.done.max(self.used.before(burst)), ..service }
     }
 }
 

@@ -59,7 +59,7 @@ pub struct DiskPages {
     core: Arc<AtomicU32>,
     depth: u32,
     in_flight: u32,
-    limits_read_ahead: bool,
+    window: Option<Bytes>,
     /// Of the last transfer.
     ahead: u32,
     needs_device: bool,
@@ -81,8 +81,9 @@ pub struct PagesOptions {
     /// While the machine has less free memory than this, blocks that are given up leave the page
     /// cache.
     pub free_min: Bytes,
-    /// The kernel reads ahead in a file only after a transfer that says so.
-    pub limits_read_ahead: bool,
+    /// The kernel reads ahead in windows of this size, and only for transfers that say so. `None`:
+    /// it does so in all files.
+    pub window: Option<Bytes>,
     /// Where the threads run, and before whom.
     pub rights: FillerRights,
 }
@@ -115,7 +116,7 @@ impl DiskPages {
         let held = Arc::new(HeldBlocks::new(places, block)?);
         let core = Arc::new(AtomicU32::new(rights.core.unwrap_or(ANY_CORE)));
         let filler = |_| Filler {
-            limits_read_ahead: options.limits_read_ahead,
+            limits_read_ahead: options.window.is_some(),
             core: Arc::clone(&core),
             pinned: ANY_CORE,
             priority: rights.priority,
@@ -132,7 +133,7 @@ impl DiskPages {
             sink: sink.into(),
             depth,
             in_flight: 0,
-            limits_read_ahead: options.limits_read_ahead,
+            window: options.window,
             ahead: 0,
             needs_device: true,
             waited: Nanos(0),
@@ -168,13 +169,14 @@ impl DiskPort for DiskPages {
         let Residence { is_in_memory, is_ahead } = Residence::of(file, offset.0, len);
         self.needs_device = !is_in_memory;
         let at = if self.needs_device { self.workers.idlest(1..) } else { 0 };
-        self.ahead = match (self.limits_read_ahead, reads_ahead) {
-            (true, false) => 0,
-            // Of large windows this is the mean.
-            (true, true) => len,
-            (false, _) if is_ahead => 0,
+        self.ahead = match self.window {
+            Some(_) if !reads_ahead => 0,
+            // What lies behind the windows is there if the title is in memory, or another stream
+            // reads it. Otherwise this is the mean of what the kernel reads.
+            Some(window) if resident::is_behind(file, offset, window, len) => 0,
+            None if is_ahead => 0,
             // The splice lets the kernel read the next part.
-            (false, _) => len,
+            _ => len,
         };
         self.workers.push(at, Job { transfer, compare, part: Part::New { held, keep: is_new } });
         self.in_flight += 1;

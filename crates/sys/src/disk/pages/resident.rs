@@ -1,6 +1,8 @@
 //! What of a file is in the page cache.
 
+use tactus_core::kernel_read_ahead::WINDOWS;
 use tactus_core::ports::FileHandle;
+use tactus_core::units::Bytes;
 
 use crate::memory::PAGE;
 
@@ -50,6 +52,14 @@ impl Residence {
         let first = pages_of(file, offset, len).unwrap_or(0);
         Self { is_in_memory: first >= whole, is_ahead: both.saturating_sub(first) >= whole }
     }
+}
+
+/// Whether the block is in the page cache that lies behind all that the kernel may have read ahead
+/// of the block at `offset`.
+pub(super) fn is_behind(file: FileHandle, offset: Bytes, window: Bytes, len: u32) -> bool {
+    let len = u64::from(len);
+    let behind = offset.0 + len + WINDOWS * window.0;
+    pages_of(file, behind, len).is_some_and(|pages| pages >= len.div_ceil(PAGE))
 }
 
 /// The system call's number, the same on every architecture.

@@ -19,6 +19,8 @@ use crate::memory::PAGE;
 use crate::tcp::TcpLink;
 
 const BLOCK: u32 = 64 * 1024;
+/// What the kernel reads at a time, as the port is told.
+const WINDOW: Bytes = Bytes(2 * BLOCK as u64);
 /// So much memory is never free.
 const ALWAYS_SCARCE: Bytes = Bytes(u64::MAX);
 const LEN: u64 = 20 * BLOCK as u64 + 1000;
@@ -39,10 +41,10 @@ impl Fixture {
     }
 
     fn with_free_memory(places: u32, free_min: Bytes) -> Self {
-        Self::with(places, free_min, false)
+        Self::with(places, free_min, None)
     }
 
-    fn with(places: u32, free_min: Bytes, limits_read_ahead: bool) -> Self {
+    fn with(places: u32, free_min: Bytes, window: Option<Bytes>) -> Self {
         // Beside the build, not in the temporary directory: that may be memory.
         let build = std::env::current_exe().unwrap();
         let directory = tempfile::tempdir_in(build.parent().unwrap()).unwrap();
@@ -51,15 +53,8 @@ impl Fixture {
         file.write_all(&content(0, LEN as u32)).unwrap();
         file.sync_all().unwrap();
         let rights = FillerRights::default();
-        let options = PagesOptions {
-            places,
-            block: BLOCK,
-            depth: 8,
-            threads: 2,
-            free_min,
-            limits_read_ahead,
-            rights,
-        };
+        let options =
+            PagesOptions { places, block: BLOCK, depth: 8, threads: 2, free_min, window, rights };
         let fixture = Self {
             port: DiskPages::open(options).unwrap(),
             file: File::open(path).unwrap(),
@@ -177,17 +172,23 @@ fn a_deleted_file_is_let_go_of_though_its_block_stays() {
 
 #[test]
 fn the_kernel_reads_ahead_only_where_it_may() {
-    let mut fixture = Fixture::with(4, ALWAYS_SCARCE, true);
+    let mut fixture = Fixture::with(4, ALWAYS_SCARCE, Some(WINDOW));
     for block in 0..3 {
         fixture.fill(fixture.transfer(block, 1, block.into()));
         assert!(!fixture.is_in_memory(u64::from(block) + 1));
+        assert_eq!(fixture.port.read_ahead(), 0);
     }
     let reads_ahead = Transfer { reads_ahead: true, ..fixture.transfer(3, 1, 3) };
     fixture.fill(reads_ahead);
     assert!(fixture.is_in_memory(4), "or on its way there");
+    assert_eq!(fixture.port.read_ahead(), BLOCK);
     // A later transfer turns the read-ahead of the file off again.
     fixture.fill(fixture.transfer(0, 2, 12));
     assert!(!fixture.is_in_memory(13));
+    // Another stream has read what lies behind its windows: nothing is left to be read.
+    fixture.fill(fixture.transfer(1, 2, 9));
+    fixture.fill(Transfer { reads_ahead: true, ..fixture.transfer(2, 2, 4) });
+    assert_eq!(fixture.port.read_ahead(), 0);
 }
 
 #[test]
@@ -395,7 +396,7 @@ fn wrong_sizes_are_refused() {
         depth: 1,
         threads: 1,
         free_min: ALWAYS_SCARCE,
-        limits_read_ahead: false,
+        window: None,
         rights,
     };
     for bad in [
