@@ -252,7 +252,9 @@ async fn r01_a_requested_title_interrupts_the_index_of_one_that_was_not() {
     fixture.request(0).await;
     fixture.catalogue.index_made(&title, &path).await;
     let is_whole = |log: &ReadLog| log.range.end == title.len.0;
-    assert_eq!(fixture.reads().iter().filter(|log| is_whole(log)).count(), 2, "the other waits");
+    // It may have begun in this moment.
+    let rest = fixture.reads().into_iter().filter(is_whole).nth(2);
+    assert!(rest.is_none_or(|rest| rest.read == 0), "the other waits");
     while fixture.catalogue.index_progress().wanted > 0 {
         sleep(Duration::from_millis(100)).await;
     }
