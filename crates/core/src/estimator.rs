@@ -219,12 +219,17 @@ impl Estimator {
 
     /// What a probe would tell.
     pub fn doubt(&self) -> Doubt {
-        let (seen, learned) = (self.seen.0, self.estimate.ratio.0);
+        let (seen, learned) = (self.seen.max(self.sustained()).0, self.estimate.ratio.0);
         match self.evidence < FULL {
             true => Doubt::Unknown,
             false if seen > learned * 5 / 4 || learned > seen * 5 / 4 => Doubt::Changing,
             false => Doubt::Known,
         }
+    }
+
+    /// Whether the last evidence is faster than what is believed, as if it were only for a moment.
+    pub fn is_bounded(&self) -> bool {
+        self.seen.0 * 9 / 8 < self.sustained().0
     }
 
     /// Notes a busy span.

@@ -119,8 +119,8 @@ impl Cycle {
     }
 
     pub(super) fn next_probe(&self) -> Option<MonoTime> {
-        let learning = self.learning.as_ref()?;
-        learning.probes.as_ref()?.next(learning.estimator.doubt())
+        let LearningState { estimator, probes, .. } = self.learning.as_ref()?;
+        probes.as_ref()?.next(estimator.doubt(), estimator.is_bounded())
     }
 
     /// Whether a read of a probe may begin at `now`: after the head of the cycle, without other
@@ -146,13 +146,14 @@ impl Cycle {
         let half = Nanos(self.limits.length.0 / 2);
         let Some(learning) = &mut self.learning else { return };
         let Some(probes) = &mut learning.probes else { return };
-        if probes.is_long_due(now) {
+        let (doubt, is_bounded) = (learning.estimator.doubt(), learning.estimator.is_bounded());
+        if probes.is_long_due(now, doubt, is_bounded) {
             probes.begin_long(now, end_long);
             return;
         }
         let model = learning.estimator.seen();
         let least = model.depth * DEEP;
-        let is_unsure = learning.estimator.doubt() == Doubt::Unknown;
+        let is_unsure = doubt == Doubt::Unknown;
         let fits = |time: Nanos| now + time <= end;
         if is_unsure && fits(probes.time(&model, 2 * least).times(2)) {
             probes.begin(now, 2 * least);
@@ -239,8 +240,7 @@ impl LearningState {
     }
 
     fn end_long_probe(&mut self, now: MonoTime) {
-        let doubt = self.estimator.doubt();
-        if self.probes.as_mut().is_some_and(|probes| probes.end_long(now, doubt)) {
+        if self.probes.as_mut().is_some_and(|probes| probes.end_long(now)) {
             self.estimator.note_filled();
         }
     }

@@ -1,9 +1,9 @@
 //! Probes: reads of free places, at the depth that the model is about, in time that is left over.
 //!
 //! Promise: a read of a probe begins only after the head of a cycle, when nothing else is at the
-//! disk or waits. Short probes take at most a twentieth of the time while the disk is not known,
-//! and a hundredth afterwards; long ones take as much again. An idle server stops when it knows its
-//! disk.
+//! disk or waits. Short probes take at most a twentieth of the time while the disk is not known, a
+//! fiftieth while it changes, and a hundredth afterwards; long ones at most as much again. An idle
+//! server stops when it knows its disk.
 //!
 //! A short probe shows how fast a disk is at that moment. A disk that is limited by its host, as
 //! those of clouds are, serves it faster than it can serve streams, because the limit counts the
@@ -48,16 +48,18 @@ pub(super) struct Probes {
     /// Time of it in which it has had reads at the disk, but for those since `busy_since`.
     busy: Nanos,
     busy_since: MonoTime,
-    /// When the next long one may begin.
-    next_long: MonoTime,
+    /// When the last long one began.
+    long_begun: Option<MonoTime>,
     /// The last real-time work.
     worked: MonoTime,
     /// Chooses the places.
     dice: u64,
 }
 
-/// Time between two probes, in lengths of a probe, while the disk is not known, and afterwards.
+/// Time between two probes, in lengths of a probe, while the disk is not known, while it changes,
+/// and afterwards.
 const SHARE: u64 = 20;
+const SHARE_CHANGING: u64 = 50;
 const SHARE_KNOWN: u64 = 100;
 /// Time between two probes of a disk that changes: one for each window of the estimator.
 const CHANGING_EVERY: Nanos = SECOND;
@@ -66,8 +68,8 @@ const KNOWN_EVERY: Nanos = Nanos(4 * SECOND.0);
 /// Length of a long probe after its first cycle, but for the end of its last one. The pauses in
 /// which other work has the disk belong to it.
 pub(super) const LONG: Nanos = SECOND;
-/// Time between two long probes of a known disk.
-const KNOWN_LONG_EVERY: Nanos = Nanos(600 * SECOND.0);
+/// Time between two long probes of a disk that is as fast in them as in short ones.
+const LONG_EVERY: Nanos = Nanos(600 * SECOND.0);
 /// A known disk without streams is not probed any more after this time.
 const IDLE: Nanos = Nanos(60 * SECOND.0);
 
@@ -85,7 +87,7 @@ impl Probes {
             is_cold: false,
             busy: Nanos(0),
             busy_since: zero,
-            next_long: zero,
+            long_begun: None,
             worked: zero,
             dice,
         }
@@ -102,12 +104,22 @@ impl Probes {
     }
 
     /// When the next probe may begin, or the running long one may go on; `None` if none is needed.
-    pub(super) fn next(&self, doubt: Doubt) -> Option<MonoTime> {
+    pub(super) fn next(&self, doubt: Doubt, is_bounded: bool) -> Option<MonoTime> {
         let is_needed = doubt == Doubt::Unknown || self.next < self.worked + IDLE;
         match self.until {
             Some(_) => Some(self.begun),
-            None => is_needed.then_some(self.next.min(self.next_long)),
+            None => is_needed.then_some(self.next.min(self.next_long(doubt, is_bounded))),
         }
+    }
+
+    /// When the next long one may begin. `is_bounded`: short ones are faster.
+    fn next_long(&self, doubt: Doubt, is_bounded: bool) -> MonoTime {
+        let every = match (is_bounded, doubt) {
+            (true, Doubt::Unknown) => LONG.times(SHARE),
+            (true, _) => LONG.times(SHARE_KNOWN),
+            (false, _) => LONG_EVERY,
+        };
+        self.long_begun.map_or(MonoTime(0), |begun| begun + every)
     }
 
     /// Begins a short probe of this many reads.
@@ -116,14 +128,14 @@ impl Probes {
     }
 
     /// Whether a long probe is due at `now`.
-    pub(super) fn is_long_due(&self, now: MonoTime) -> bool {
-        mutant!(BurstTrusted, false, self.next_long <= now)
+    pub(super) fn is_long_due(&self, now: MonoTime, doubt: Doubt, is_bounded: bool) -> bool {
+        mutant!(BurstTrusted, false, self.next_long(doubt, is_bounded) <= now)
     }
 
     /// Begins a long probe, which lasts until `end`.
     pub(super) fn begin_long(&mut self, now: MonoTime, end: MonoTime) {
         (self.until, self.begun, self.busy) = (Some(end), now, Nanos(0));
-        self.is_cold = true;
+        (self.long_begun, self.is_cold) = (Some(now), true);
     }
 
     /// The end of the long probe whose first cycle is over. Only the others count: a host that
@@ -134,7 +146,7 @@ impl Probes {
     }
 
     /// Ends the long probe whose time is over. True if it has had the disk for most of its time.
-    pub(super) fn end_long(&mut self, now: MonoTime, doubt: Doubt) -> bool {
+    pub(super) fn end_long(&mut self, now: MonoTime) -> bool {
         if self.until.take_if(|until| *until <= now).is_none() {
             return false;
         }
@@ -142,12 +154,6 @@ impl Probes {
             self.busy += now.since(self.busy_since);
         }
         let is_filled = self.busy.times(4) >= now.since(self.begun).times(3);
-        let every = match doubt {
-            Doubt::Unknown => LONG.times(SHARE),
-            Doubt::Changing => LONG.times(SHARE_KNOWN),
-            Doubt::Known => KNOWN_LONG_EVERY,
-        };
-        self.next_long = self.begun + every;
         // Its last reads are not a short probe of its length.
         self.begun = now;
         is_filled
@@ -192,12 +198,11 @@ impl Probes {
             return;
         }
         let took = now.since(self.begun);
-        let known = took.times(SHARE_KNOWN - 1);
         self.next = now
             + match doubt {
                 Doubt::Unknown => took.times(SHARE - 1),
-                Doubt::Changing => Nanos(known.0.max(CHANGING_EVERY.0)),
-                Doubt::Known => Nanos(known.0.max(KNOWN_EVERY.0)),
+                Doubt::Changing => took.times(SHARE_CHANGING - 1).max(CHANGING_EVERY),
+                Doubt::Known => took.times(SHARE_KNOWN - 1).max(KNOWN_EVERY),
             };
     }
 

@@ -165,11 +165,11 @@ fn r11_a_disk_is_not_believed_to_be_faster_than_in_the_best_of_three_whole_secon
     };
     assert!(near(after(&mut fixture, &[]), 100), "100 reads do not fill a cycle");
     assert!(near(after(&mut fixture, &[50]), 50));
-    assert_eq!(fixture.estimator.doubt(), Doubt::Changing);
+    assert_eq!((fixture.estimator.doubt(), fixture.estimator.is_bounded()), (Doubt::Known, true));
     assert!(near(after(&mut fixture, &[80, 80]), 50));
     assert!(near(after(&mut fixture, &[80]), 80), "the disk has become slower");
     assert!(near(after(&mut fixture, &[20]), 20));
-    assert_eq!(fixture.estimator.doubt(), Doubt::Known);
+    assert_eq!((fixture.estimator.doubt(), fixture.estimator.is_bounded()), (Doubt::Known, false));
 }
 
 #[test]
