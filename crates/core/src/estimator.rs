@@ -8,6 +8,8 @@
 //! cost of a read is constant and nothing is allocated.
 //! The estimator knows no clock, no queue and no stream (`docs/design/admission.md`).
 
+use core::mem;
+
 use crate::disk_model::{DiskModel, MilliVisits, Ratio};
 use crate::mutant;
 use crate::units::{Bytes, MonoTime, Nanos, SECOND};
@@ -122,8 +124,9 @@ pub struct Estimator {
     /// Spans of the window: deep ones, and all with a bound for their latency.
     deep: Sums,
     all: Sums,
-    /// Time by the model of all reads of the window, those that the kernel does ahead included.
+    /// Time by the model of the window's reads, and of what the kernel reads ahead.
     read: Nanos,
+    read_ahead: Nanos,
     window_begun: MonoTime,
     window_end: MonoTime,
     /// A long probe fills the window.
@@ -185,6 +188,7 @@ impl Estimator {
             deep: Sums::default(),
             all: Sums::default(),
             read: Nanos(0),
+            read_ahead: Nanos(0),
             window_begun: MonoTime(0),
             window_end: MonoTime(0),
             is_filled: false,
@@ -266,7 +270,7 @@ impl Estimator {
         let time = self.start.reading(MilliVisits(1000), bytes);
         self.all.add(Nanos(0), time);
         self.cycle_sums.add(Nanos(0), time);
-        self.read += time;
+        self.read_ahead += time;
     }
 
     /// Begins a window at `now`, which ends at `end`: that of a long probe.
@@ -282,7 +286,7 @@ impl Estimator {
     /// Ends a cycle, and a window if it is over. `promised` is the time by the model of reads that
     /// running streams wait for and that have not been begun; `all` is that of all streams' reads.
     pub fn end_cycle(&mut self, now: MonoTime, promised: Nanos, all: Nanos) {
-        let sums = core::mem::take(&mut self.cycle_sums);
+        let sums = mem::take(&mut self.cycle_sums);
         let is_busy = sums.busy.0 >= self.cycle.0 / 4;
         let is_much = |time: Nanos| time.0 >= self.cycle.0 / BEHIND;
         self.estimate.leftover = match (is_much(promised), is_much(all)) {
@@ -321,15 +325,18 @@ impl Estimator {
     }
 
     /// Notes what the disk has done in the whole window. Without a long probe that tells nothing,
-    /// unless it is more than before.
+    /// unless it is more than before. Viewers of one place each seem to make the kernel read ahead,
+    /// so that counts only beside a long probe, and at most as much as its reads.
     fn note_sustained(&mut self, now: MonoTime) {
         let length = now.since(self.window_begun);
-        let ratio = Ratio::of(length, self.read);
-        if length >= WINDOW && (self.is_filled || ratio < self.sustained()) {
+        let (read, ahead) = (mem::take(&mut self.read), mem::take(&mut self.read_ahead));
+        let is_filled = mem::take(&mut self.is_filled);
+        let all = if is_filled { read + ahead.min(read) } else { read };
+        let ratio = Ratio::of(length, all);
+        if is_filled || length >= WINDOW && ratio < self.sustained() {
             let [a, b, _] = self.sustained;
             self.sustained = [ratio, a, b];
         }
-        (self.read, self.is_filled) = (Nanos(0), false);
     }
 
     fn sustained(&self) -> Ratio {
