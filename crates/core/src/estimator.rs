@@ -116,6 +116,8 @@ pub struct Estimator {
     evidence: u32,
     /// The last samples.
     last: [Ratio; 3],
+    /// What the samples show.
+    learned: Ratio,
     /// What the last deep window has shown, if only for a moment.
     seen: Ratio,
     /// What it has done in three whole windows, at first the model. It is not believed to be faster
@@ -183,6 +185,7 @@ impl Estimator {
             bins,
             evidence,
             last: [Ratio::MIN; 3],
+            learned: Ratio::ONE,
             seen: origin.expected(),
             sustained: [if start.has_arm() { Ratio::MIN } else { Ratio::ONE }; 3],
             deep: Sums::default(),
@@ -309,7 +312,7 @@ impl Estimator {
         (self.window_begun, self.window_end) = (now, next);
         if deep.expected > Nanos(0) {
             self.seen = deep.ratio();
-            self.add(self.seen.max(self.sustained()), WHOLE);
+            self.add(self.seen, WHOLE);
             self.evidence = (self.evidence + WHOLE).min(u32::MAX / 2);
             self.estimate.samples += 1;
         } else if all.expected > Nanos(0) {
@@ -321,6 +324,7 @@ impl Estimator {
                 self.add(ratio, weight as u32);
             }
         }
+        self.estimate.ratio = self.learned.max(self.sustained());
         self.estimate.confidence = self.confidence();
     }
 
@@ -333,7 +337,9 @@ impl Estimator {
         let is_filled = mem::take(&mut self.is_filled);
         let all = if is_filled { read + ahead.min(read) } else { read };
         let ratio = Ratio::of(length, all);
-        if is_filled || length >= WINDOW && ratio < self.sustained() {
+        // The cycle may have been seen to begin late, and to end in time.
+        let is_whole = length.0 >= WINDOW.0 / 16 * 15;
+        if is_filled || is_whole && ratio < self.sustained() {
             let [a, b, _] = self.sustained;
             self.sustained = [ratio, a, b];
         }
@@ -361,7 +367,7 @@ impl Estimator {
         // Two bad windows of three count at once, one counts only in the quantile.
         let median = a.min(b).max(a.max(b).min(c));
         let learned = self.quantile().max(median);
-        self.estimate.ratio = mutant!(SlownessIgnored, learned.min(Ratio::ONE), learned);
+        self.learned = mutant!(SlownessIgnored, learned.min(Ratio::ONE), learned);
     }
 
     fn confidence(&self) -> u32 {
