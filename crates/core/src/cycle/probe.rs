@@ -65,8 +65,8 @@ const SHARE_KNOWN: u64 = 100;
 const CHANGING_EVERY: Nanos = SECOND;
 /// Least time between two probes of a known disk.
 const KNOWN_EVERY: Nanos = Nanos(4 * SECOND.0);
-/// Length of a long probe after its first cycle, but for the end of its last one. The pauses in
-/// which other work has the disk belong to it.
+/// A long probe lasts for the rest of its first cycle and at least so long. Pauses in which other
+/// work has the disk belong to it.
 pub(super) const LONG: Nanos = SECOND;
 /// Time between two long probes of a disk that is as fast in them as in short ones.
 const LONG_EVERY: Nanos = Nanos(600 * SECOND.0);
