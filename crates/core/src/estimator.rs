@@ -120,8 +120,8 @@ pub struct Estimator {
     learned: Ratio,
     /// What the last deep window has shown, if only for a moment.
     seen: Ratio,
-    /// What it has done in three whole windows, at first the model. It is not believed to be faster
-    /// than the best of them.
+    /// The speed of the disk in three whole windows, at first that of the model. The best of them
+    /// bounds the estimate.
     sustained: [Ratio; 3],
     /// Spans of the window: deep ones, and all with a bound for their latency.
     deep: Sums,
@@ -234,7 +234,8 @@ impl Estimator {
         }
     }
 
-    /// Whether the last evidence is faster than what is believed, as if it were only for a moment.
+    /// Whether the last deep window was faster than those whole windows. Then the disk may be so
+    /// fast for a moment only.
     pub fn is_bounded(&self) -> bool {
         self.seen.0 * 9 / 8 < self.sustained().0
     }
@@ -257,8 +258,8 @@ impl Estimator {
         }
     }
 
-    /// Notes that streams have waited for this time for what the kernel was reading ahead, and the
-    /// length of the first such read if the device was idle before. Their bytes have been noted.
+    /// Notes that streams have waited for the kernel's reads for this time. `first` has the bytes
+    /// of the first block if the device was idle before. [`Self::note_ahead`] counts the bytes.
     pub fn note_wait(&mut self, time: Nanos, first: Option<Bytes>) {
         let bound = first.map_or(Nanos(0), |bytes| {
             let expected = self.expected(1, bytes, 0);
@@ -328,9 +329,10 @@ impl Estimator {
         self.estimate.confidence = self.confidence();
     }
 
-    /// Notes what the disk has done in the whole window. Without a long probe that tells nothing,
-    /// unless it is more than before. Viewers of one place each seem to make the kernel read ahead,
-    /// so that counts only beside a long probe, and at most as much as its reads.
+    /// Notes the speed of the disk in the whole window. Without a long probe it counts only if it
+    /// is better than before. The kernel's read-ahead counts only beside a long probe, and at most
+    /// as much as the other reads: it is noted for each viewer, though viewers of one place share
+    /// it.
     fn note_sustained(&mut self, now: MonoTime) {
         let length = now.since(self.window_begun);
         let (read, ahead) = (mem::take(&mut self.read), mem::take(&mut self.read_ahead));

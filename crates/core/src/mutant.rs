@@ -76,7 +76,7 @@ mod switch {
         ShortBlockKept,
         /// A disk with light load is believed to be as fast under full load.
         LightLoadTrusted,
-        /// A disk is believed to be as fast for any time as in a short probe.
+        /// Short probes alone tell how fast a disk is.
         BurstTrusted,
         /// A disk is never believed to be slower than the model of the start.
         SlownessIgnored,

@@ -152,11 +152,8 @@ impl Device {
         };
         let mut result = Ok(there as u32);
         let mut flip = None;
-        // Simultaneous faults of this kind do not multiply: the worst one counts.
-        let slow = self.faults.iter().filter(|fault| fault.is_on(now)).map(Fault::factor);
         if !self.in_memory {
-            service = self.mechanics.stretch(service, slow.max().unwrap_or(1));
-            service = self.limited(now, service, transfer.len);
+            service = self.delayed(now, service, transfer.len);
         }
         for fault in self.faults.iter().filter(|fault| fault.is_on(now)) {
             match fault.trouble {
@@ -202,8 +199,13 @@ impl Device {
         self.pending.push(PendingTransfer { done, number, transfer, result, in_memory, flip });
     }
 
-    fn limited(&mut self, now: MonoTime, service: Service, len: u32) -> Service {
-        let limit = self.faults.iter().filter(|fault| fault.is_on(now)).find_map(Fault::limit);
+    /// The service of a transfer on a disk that is slow or limited at `now`.
+    fn delayed(&mut self, now: MonoTime, service: Service, len: u32) -> Service {
+        let faults = self.faults.iter().filter(|fault| fault.is_on(now));
+        // Simultaneous faults of this kind do not multiply: the worst one counts.
+        let slow = faults.clone().map(Fault::factor).max().unwrap_or(1);
+        let limit = faults.clone().find_map(Fault::limit);
+        let service = self.mechanics.stretch(service, slow);
         match limit {
             Some(limit) => self.mechanics.limit(now, service, u64::from(len), limit),
             None => service,
@@ -229,9 +231,7 @@ impl Device {
         });
         let (place, len) = (transfer.offset.0, u64::from(transfer.len));
         let service = self.mechanics.serve(now, place, len, &mut self.dice);
-        let slow = self.faults.iter().filter(|fault| fault.is_on(now)).map(Fault::factor);
-        let service = self.mechanics.stretch(service, slow.max().unwrap_or(1));
-        let service = self.limited(now, service, transfer.len);
+        let service = self.delayed(now, service, transfer.len);
         self.trace.note_all([now.0, transfer.offset.0, service.done.0]);
         self.probes.push((service.done, transfer));
     }

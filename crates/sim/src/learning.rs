@@ -27,7 +27,8 @@ pub struct Learning {
     pub by_reference: bool,
     /// Spans in which each read takes this many times as long: from, to, factor.
     pub slow: Vec<(u64, u64, u64)>,
-    /// The host limits the disk to this part of its rate, in percent, but for 100 ms of it.
+    /// A token bucket limits the disk to this part of its rate, in percent. It holds the bytes of
+    /// 100 ms.
     pub limited: Option<u64>,
     /// Viewers, which try again when they are refused.
     pub viewers: u64,

@@ -188,8 +188,8 @@ impl Cycle {
     }
 
     /// Notes that the device reads `len` bytes more than it was asked for, because the kernel reads
-    /// ahead in a file. How long that takes is told by the last probe or deep load: by the model, a
-    /// disk that only seemed slow would never seem idle again.
+    /// ahead in a file. They take the time of the last deep evidence. By the model in force, a disk
+    /// that only seemed slow would never seem idle again.
     pub fn note_read_ahead(&mut self, now: MonoTime, len: u32) {
         let bytes = Bytes(u64::from(len));
         let model = match &mut self.learning {

@@ -38,7 +38,7 @@ pub(super) struct Meter {
     is_doubtful: bool,
     /// It began with a probe.
     is_probe: bool,
-    /// The end of the last wait for what the kernel reads.
+    /// The end of the last wait for the kernel's reads.
     waited: MonoTime,
 }
 
@@ -142,9 +142,9 @@ impl Meter {
         }
     }
 
-    /// Notes that somebody has `waited` until `now` for what the kernel reads. Returns the time of
-    /// it that belongs to no span and to no earlier wait, and whether the device may have been idle
-    /// before.
+    /// Notes a wait for the kernel's reads, of the length `waited`, that ends at `now`. Returns the
+    /// part of it that belongs to no span and to no earlier wait, and whether the device may have
+    /// been idle before.
     pub(super) fn note_wait(&mut self, now: MonoTime, waited: Nanos) -> (Nanos, bool) {
         let begun = now.before(waited);
         let counted = self.waited.max(self.idle_since.unwrap_or(MonoTime(0)));

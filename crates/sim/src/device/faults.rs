@@ -19,7 +19,7 @@ pub(crate) enum Trouble {
     Short { permille: u64 },
     /// Every read takes this many times as long.
     Slow { factor: u64 },
-    /// The host limits reads to this rate, and serves what it adds up to in this time at once.
+    /// A token bucket limits reads: it fills at this rate and holds the bytes of the time `burst`.
     Limited { rate: BitRate, burst: Nanos },
     /// Some reads are answered late; the others are not delayed.
     Spikes { permille: u64, extra: Nanos },
@@ -40,7 +40,7 @@ impl Fault {
         }
     }
 
-    /// The limit of the host, and how much of its time it serves at once.
+    /// The rate and the burst of the host's token bucket.
     pub(crate) fn limit(&self) -> Option<(BitRate, Nanos)> {
         match self.trouble {
             Trouble::Limited { rate, burst } => Some((rate, burst)),

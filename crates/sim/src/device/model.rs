@@ -79,7 +79,7 @@ pub(super) struct Mechanics {
     /// When the last group of flushes was requested, and when it ends.
     flush_asked: Option<MonoTime>,
     flush_done: MonoTime,
-    /// Until when the limit of the host has been used.
+    /// When the token bucket of the host will be full again.
     used: MonoTime,
 }
 
@@ -140,8 +140,8 @@ impl Mechanics {
         Service { done: service.done + more, ..service }
     }
 
-    /// Lets a transfer of `len` bytes end when a host allows it that limits the disk to `rate`, and
-    /// serves what that adds up to in the time `burst` at once.
+    /// Delays the end of a transfer until a token bucket has given its `len` bytes. The bucket
+    /// fills at `rate` and holds the bytes of the time `burst`.
     pub(super) fn limit(
         &mut self,
         now: MonoTime,

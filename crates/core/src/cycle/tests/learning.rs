@@ -5,7 +5,7 @@ use crate::disk_model::Ratio;
 use crate::estimator::{Estimate, ModelOrigin};
 use alloc::collections::VecDeque;
 
-/// A cycle on a flash disk, whose blocks the kernel reads, with what is probed.
+/// A cycle on a flash disk that is read through the page cache.
 fn by_reference(origin: ModelOrigin, read_mib: Nanos, probe: Option<ProbeLimits>) -> Cycle {
     let model = DiskModel {
         depth: 4,
@@ -24,8 +24,9 @@ fn by_reference(origin: ModelOrigin, read_mib: Nanos, probe: Option<ProbeLimits>
     })
 }
 
-/// The streams' blocks of the cycle at `now`, which are in memory: they wait so long, their waits
-/// end so far apart, and the kernel reads so much ahead for each.
+/// Begins a cycle at `now` with this number of blocks in the page cache. `waits` has the length of
+/// the wait of each block and the time between the ends of two waits. The kernel reads `ahead`
+/// bytes for each block.
 fn read(cycle: &mut Cycle, now: MonoTime, blocks: u32, waits: (Nanos, Nanos), ahead: u32) {
     let (waited, apart) = waits;
     cycle.end_cycles(now);

@@ -54,8 +54,7 @@ impl Residence {
     }
 }
 
-/// Whether the block is in the page cache that lies behind all that the kernel may have read ahead
-/// of the block at `offset`.
+/// Whether the page cache has the block that follows the windows behind the block at `offset`.
 pub(super) fn is_behind(file: FileHandle, offset: Bytes, window: Bytes, len: u32) -> bool {
     let len = u64::from(len);
     let behind = offset.0 + len + WINDOWS * window.0;

@@ -19,7 +19,7 @@ use crate::memory::PAGE;
 use crate::tcp::TcpLink;
 
 const BLOCK: u32 = 64 * 1024;
-/// What the kernel reads at a time, as the port is told.
+/// The read-ahead of the device in the port's options; that of the real device may differ.
 const WINDOW: Bytes = Bytes(2 * BLOCK as u64);
 /// So much memory is never free.
 const ALWAYS_SCARCE: Bytes = Bytes(u64::MAX);
