@@ -296,7 +296,7 @@ impl FaultyDisk {
 
     /// Unmounts the file system, checks and repairs it, and mounts it again.
     pub fn repair(&self) -> Result<()> {
-        command::run("umount", &[&self.place.to_string_lossy()])?;
+        self.unmount()?;
         let check = || Command::new("fsck.ext4").args(["-f", "-y", &self.device]).output();
         let mut checked = check()?;
         // 8: in use, by a process with a mount namespace of its own that began meanwhile.
@@ -308,6 +308,21 @@ impl FaultyDisk {
         // 1: errors were corrected.
         ensure!(matches!(checked.status.code(), Some(0 | 1)), "{checked:?}");
         self.mount()
+    }
+
+    /// Waits for a process that was killed: the kernel gives the files of its io_uring back after
+    /// its reads.
+    fn unmount(&self) -> Result<()> {
+        let place = self.place.to_string_lossy();
+        let until = Instant::now() + RELEASE;
+        loop {
+            match command::run("umount", &[&place]) {
+                Err(_) if Instant::now() < until => {
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+                done => return done.map(drop),
+            }
+        }
     }
 
     /// Gives an order.
@@ -373,9 +388,9 @@ impl FaultyDisk {
 impl Drop for FaultyDisk {
     fn drop(&mut self) {
         let ended = self.go_on().and_then(|()| {
-            let place = self.place.to_string_lossy().into_owned();
-            command::run("umount", &[&place])
-                .or_else(|_| command::run("umount", &["--lazy", &place]))?;
+            self.unmount().or_else(|_| {
+                command::run("umount", &["--lazy", &self.place.to_string_lossy()]).map(drop)
+            })?;
             drop(self.orders.take());
             let status = self.child.wait()?;
             ensure!(status.success(), "it ended with {status}");
