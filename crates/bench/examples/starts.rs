@@ -24,7 +24,7 @@ fn main() -> Result<()> {
     let (starts, streams, seconds) = (number(10)?, number(20)?, number(60)?);
     let title = largest(&dir)?;
     let mut found = vec![];
-    println!("start  at once  after {seconds} s  model    sure  time  late");
+    println!("start  at once  after {seconds} s  model    sure  time  late  ends with");
     for start in 1..=starts {
         let server = Server::start(&program, &dir, &[])?;
         let (first, _) = capacity(&server)?;
@@ -35,8 +35,11 @@ fn main() -> Result<()> {
         let (after, told) = capacity(&server)?;
         let status = server.ask("/api/v1/status")?;
         let (model, sure) = (text(&told, "model"), value(&told, "confidence"));
+        let short = text(&told, "ends_with");
         let (time, late) = (value(&status, "time_ratio"), value(&status, "underruns"));
-        println!("{start:5}  {first:7}  {after:10}  {model:7}  {sure:4}  {time:4}  {late:4}");
+        println!(
+            "{start:5}  {first:7}  {after:10}  {model:7}  {sure:4}  {time:4}  {late:4}  {short}"
+        );
         found.push(after);
     }
     let (least, most) = (found.iter().min().ok_or(usage)?, found.iter().max().ok_or(usage)?);

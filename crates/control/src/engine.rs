@@ -21,7 +21,7 @@ use std::thread::JoinHandle;
 
 use tactus_core::ledger::Ledger;
 use tactus_core::ports::{self, PacketPort};
-use tactus_core::units::{BitRate, Bytes};
+use tactus_core::units::BitRate;
 use tactus_engine::assembly::{
     self, Control, Counters, Local, LocalSetup, PacketSetup, Placement, Setup,
 };
@@ -125,7 +125,7 @@ pub fn start(settings: &EngineSettings) -> io::Result<Engine> {
         );
     }
     let ClaimedPlan { plan, claims, .. } = claimed;
-    let mut facts = limits::volumes(settings, Bytes(machine.memory.available))?;
+    let mut facts = limits::volumes(settings, machine.memory)?;
     let server_counts = ServerCounts::of(&plan, count);
     let all_cores = all_cores_of(&plan, &cpus);
     let placement = placement_of(&plan, all_cores.len(), server_counts);

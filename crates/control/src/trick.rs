@@ -381,7 +381,7 @@ fn line(origin: MediaTime, played: MediaTime) -> MediaTime {
 
 /// Whether fewer video frames need less of a resource.
 fn is_of_reading(resource: Resource) -> bool {
-    matches!(resource, Resource::Disk | Resource::Arena | Resource::Cpu)
+    matches!(resource, Resource::Disk | Resource::Arena | Resource::ReadAhead | Resource::Cpu)
 }
 
 /// The needs of the datagrams of a multiplex: full ones, and a partial one for each clock, table

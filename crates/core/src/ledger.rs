@@ -11,7 +11,7 @@ use core::fmt;
 use core::ops::Range;
 
 use crate::classes::{ClassChangeError, ClassFull, ClassLimits, ClassNumber, Classes};
-use crate::cost::{Cost, Disk, DiskLimits, OutputCost, PlannedCost, SourceCost};
+use crate::cost::{Cost, Disk, DiskLimits, OutputCost, PlannedCost, SourceCost, WindowLimits};
 use crate::disk_model::{DiskModel, MilliVisits, TransferredBytes};
 use crate::mutant;
 use crate::overload::Need;
@@ -42,6 +42,8 @@ pub enum Resource {
     Disk,
     /// Blocks of memory.
     Arena,
+    /// Memory for what the kernel reads ahead of streams, if its windows are large.
+    ReadAhead,
     /// Places for bytes to write.
     WriteShare,
     /// Rate of the link.
@@ -56,11 +58,19 @@ pub enum Resource {
     Streams,
 }
 
+impl Resource {
+    /// Whether each disk has it.
+    pub const fn is_of_disk(self) -> bool {
+        matches!(self, Self::Disk | Self::Arena | Self::ReadAhead | Self::WriteShare)
+    }
+}
+
 impl fmt::Display for Resource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Disk => "disk",
             Self::Arena => "memory",
+            Self::ReadAhead => "read-ahead",
             Self::WriteShare => "write share",
             Self::Link => "link",
             Self::Datagrams => "datagrams",
@@ -302,14 +312,11 @@ impl Ledger {
         let Cost { source, output, rows } = cost;
         let limits = &self.limits.disks[source.disk as usize];
         let disk = self.disk_use(source.disk as usize, slots.as_ref());
-        let fits = |resource, needed, limit| {
+        let fits = |resource: Resource, needed, limit| {
             if needed <= limit {
                 Ok(())
             } else {
-                let number = match resource {
-                    Resource::Disk | Resource::Arena | Resource::WriteShare => source.disk,
-                    _ => 0,
-                };
+                let number = if resource.is_of_disk() { source.disk } else { 0 };
                 Err(Rejection { resource, number, needed, limit, class: None })
             }
         };
@@ -327,7 +334,7 @@ impl Ledger {
         let blocks = u64::from(disk.blocks) + u64::from(source.blocks);
         fits(Resource::Arena, blocks, u64::from(limits.blocks))?;
         let windows = u64::from(disk.windows) + u64::from(source.windows);
-        fits(Resource::Arena, windows, u64::from(limits.windows.all))?;
+        fits(Resource::ReadAhead, windows, u64::from(limits.windows.all))?;
         if source.places > 0 {
             let places = u64::from(disk.places) + u64::from(source.places);
             fits(Resource::WriteShare, places, places_limit(limits))?;
@@ -624,21 +631,23 @@ impl Ledger {
         promised
     }
 
-    /// The use of every resource, but not of the memory for large windows. Of promises that change
-    /// with time the highest sum counts.
+    /// The use of every resource. Of promises that change with time the highest sum counts.
     pub fn levels(&self) -> impl Iterator<Item = Level> {
         let disks = self.limits.disks.iter().zip(0u32..);
         let of_disks = disks.flat_map(|(limits, index)| {
             let disk = self.disk_use(index as usize, None);
             let time = limits.model.moving(disk.visits, disk.per_cycle);
             let level = |resource, used, limit| Level { resource, number: index, used, limit };
+            let windows = (limits.windows != WindowLimits::NONE).then(|| {
+                level(Resource::ReadAhead, u64::from(disk.windows), u64::from(limits.windows.all))
+            });
             let write_share = (places_limit(limits) > 0)
                 .then(|| level(Resource::WriteShare, u64::from(disk.places), places_limit(limits)));
             let always = [
                 level(Resource::Disk, time.0, disk_limit(limits).0),
                 level(Resource::Arena, u64::from(disk.blocks), u64::from(limits.blocks)),
             ];
-            always.into_iter().chain(write_share)
+            always.into_iter().chain(windows).chain(write_share)
         });
         let level = |resource, used, limit| Level { resource, number: 0, used, limit };
         let cores = self.of_cores().zip(0u32..).filter(|&(_, number)| self.is_open(number));

@@ -17,6 +17,7 @@ use tactus_control::measure::model_file;
 use tactus_control::settings::{ARENA_MAX_AUTO, MODEL_FILE};
 use tactus_core::units::{Bytes, Nanos};
 use tactus_notation::Auto;
+use tactus_sys::memory::Memory;
 use tactus_sys::packets::back_end::{self, BackEnd};
 use tactus_sys::packets::udp_output;
 use tactus_sys::probe::{self, Machine, Network, Volume};
@@ -134,16 +135,16 @@ fn model_at(path: &Path) -> Option<Result<String, String>> {
 }
 
 impl Requirements {
-    /// The needs of a server with `config` on a machine with `free` bytes of memory.
-    pub fn of(config: &Config, free: Bytes) -> Self {
+    /// The needs of a server with `config` on a machine with this `memory`.
+    pub fn of(config: &Config, memory: Memory) -> Self {
         let settings = config.engine();
-        let blocks = match engine::block_memory(&settings, free) {
+        let blocks = match engine::block_memory(&settings, memory) {
             Ok(blocks) if !config.volumes.is_empty() => blocks,
             // No volume is known; the findings name one that is not accessible.
             Ok(_) | Err(_) => {
                 let arena = match config.memory.arena {
                     Auto::Set(size) => size,
-                    Auto::Auto => Bytes(free.0 / 4).min(ARENA_MAX_AUTO),
+                    Auto::Auto => Bytes(memory.room() / 4).min(ARENA_MAX_AUTO),
                 };
                 let cached_blocks = arena.0 / FLASH_BLOCK.0;
                 BlockMemory { arena, cached_blocks, cached: arena, has_arm: false }

@@ -476,7 +476,9 @@ impl Broker {
                     (self.sums.link + planned.copied().unwrap_or(0)) as f64
                 }
                 Resource::Streams => self.sums.streams as f64,
-                Resource::Cpu | Resource::Class | Resource::Datagrams => continue,
+                Resource::Cpu | Resource::Class | Resource::Datagrams | Resource::ReadAhead => {
+                    continue;
+                }
             };
             // The ledger rounds up: a thousandth of a visit and a few bytes for each stream.
             let most = match level.resource {

@@ -17,7 +17,7 @@ pub struct Memory {
     pub available: u64,
     /// The tightest limit of a control group in bytes; `None` without a limit.
     pub limit: Option<u64>,
-    /// Bytes left below that limit.
+    /// Bytes left below that limit, without swapping.
     pub left: Option<u64>,
 }
 
@@ -25,6 +25,11 @@ impl Memory {
     /// The memory that may still be used, by machine and limit.
     pub fn room(&self) -> u64 {
         self.available.min(self.left.unwrap_or(u64::MAX))
+    }
+
+    /// The memory that could be used if no other program used any, by machine and limit.
+    pub fn most(&self) -> u64 {
+        self.total.min(self.limit.unwrap_or(u64::MAX))
     }
 }
 
@@ -74,10 +79,12 @@ fn limits(groups: &str, root: &Path) -> impl Iterator<Item = (u64, u64)> {
         else {
             continue;
         };
-        let (mount, limit, usage) = if controllers.is_empty() {
-            (root.to_path_buf(), "memory.max", "memory.current")
+        let (mount, limit, usage, files) = if controllers.is_empty() {
+            let files = ["inactive_file", "active_file"];
+            (root.to_path_buf(), "memory.max", "memory.current", files)
         } else if controllers.split(',').any(|name| name == "memory") {
-            (root.join("memory"), "memory.limit_in_bytes", "memory.usage_in_bytes")
+            let files = ["total_inactive_file", "total_active_file"];
+            (root.join("memory"), "memory.limit_in_bytes", "memory.usage_in_bytes", files)
         } else {
             continue;
         };
@@ -95,11 +102,21 @@ fn limits(groups: &str, root: &Path) -> impl Iterator<Item = (u64, u64)> {
             if let (Some(limit), Some(usage)) = (number(limit), number(usage))
                 && limit < UNLIMITED
             {
-                found.push((limit, limit.saturating_sub(usage)));
+                let stat = fs::read_to_string(group.join("memory.stat")).unwrap_or_default();
+                // The kernel drops them when memory is needed, as those in `MemAvailable`.
+                let cached = files.map(|name| stat_bytes(&stat, name)).iter().sum();
+                let used = usage.saturating_sub(cached);
+                found.push((limit, limit.saturating_sub(used)));
             }
         }
     }
     found.into_iter()
+}
+
+/// One line of `memory.stat`; zero if it is missing.
+fn stat_bytes(stat: &str, name: &str) -> u64 {
+    let line = stat.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    line.and_then(|bytes| bytes.parse().ok()).unwrap_or(0)
 }
 
 /// Version 1 writes "no limit" as the largest whole number of pages.
@@ -135,13 +152,15 @@ mod tests {
         write("outer/memory.current", "900\n");
         write("outer/inner/memory.max", "max\n");
         write("outer/inner/memory.current", "100\n");
+        write("outer/memory.stat", "anon 300\ninactive_file 500\nactive_file 50\n");
         write("memory/box/memory.limit_in_bytes", "5000");
         write("memory/box/memory.usage_in_bytes", "4000");
+        write("memory/box/memory.stat", "inactive_file 1\ntotal_inactive_file 700\n");
         write("memory/memory.limit_in_bytes", "9223372036854771712");
         write("memory/memory.usage_in_bytes", "4000");
         let of = |groups: &str| limits(groups, &root).collect::<Vec<_>>();
-        assert_eq!(of("0::/outer/inner\n"), [(1000, 100)]);
-        assert_eq!(of("7:cpu,cpuacct:/a\n5:memory:/box\n"), [(5000, 1000)]);
+        assert_eq!(of("0::/outer/inner\n"), [(1000, 650)]);
+        assert_eq!(of("7:cpu,cpuacct:/a\n5:memory:/box\n"), [(5000, 1700)]);
         assert_eq!(of("5:memory:/elsewhere\n0::/../..\n"), []);
         fs::remove_dir_all(&root).unwrap();
     }

@@ -37,9 +37,10 @@ impl std::error::Error for Refusal {}
 pub struct Refusals([u64; RESOURCES.len()]);
 
 /// Every resource, in listing order.
-pub const RESOURCES: [Resource; 8] = [
+pub const RESOURCES: [Resource; 9] = [
     Resource::Disk,
     Resource::Arena,
+    Resource::ReadAhead,
     Resource::WriteShare,
     Resource::Link,
     Resource::Datagrams,
@@ -161,6 +162,9 @@ fn no_room(short: Rejection, what: &str, rules: &BrokerRules) -> Refusal {
             ("the link of datagrams", BitRate(needed).to_string(), BitRate(limit).to_string())
         }
         Resource::Arena => ("memory", format!("{needed} blocks"), format!("{limit} blocks")),
+        Resource::ReadAhead => {
+            ("memory for read-ahead", format!("{needed} blocks"), format!("{limit} blocks"))
+        }
         Resource::WriteShare => {
             ("the write share", format!("{needed} places"), format!("{limit} places"))
         }

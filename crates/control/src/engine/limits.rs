@@ -16,6 +16,7 @@ use tactus_engine::assembly::Placement;
 use tactus_engine::disk::POLL_INTERVAL;
 use tactus_engine::file::{CORE_SHARE_THOUSANDTHS, PLACES_OF_CLIENT};
 use tactus_notation::Auto;
+use tactus_sys::memory::Memory;
 use tactus_sys::probe;
 
 use crate::class::Class;
@@ -186,13 +187,13 @@ pub struct BlockMemory {
     pub has_arm: bool,
 }
 
-/// The memory that a server with `settings` takes for blocks on a machine with `available` bytes of
-/// memory. Without a measured model it measures a disk for a moment, as the start does.
+/// The memory that a server with `settings` takes for blocks on a machine with this `memory`.
+/// Without a measured model it measures a disk for a moment, as the start does.
 ///
 /// # Errors
 /// If a volume is not accessible, or its model file is wrong.
-pub fn block_memory(settings: &EngineSettings, available: Bytes) -> io::Result<BlockMemory> {
-    let facts = volumes(settings, available)?;
+pub fn block_memory(settings: &EngineSettings, memory: Memory) -> io::Result<BlockMemory> {
+    let facts = volumes(settings, memory)?;
     let cached = || facts.iter().filter(|volume| volume.sendfile());
     Ok(BlockMemory {
         arena: Bytes(facts.iter().map(|volume| volume.arena().0).sum()),
@@ -202,10 +203,9 @@ pub fn block_memory(settings: &EngineSettings, available: Bytes) -> io::Result<B
     })
 }
 
-/// Determines the properties of each volume of `settings` on a machine with `available` bytes of
-/// memory.
-pub(super) fn volumes(settings: &EngineSettings, available: Bytes) -> io::Result<Vec<VolumeFacts>> {
-    let memory = ArenaShare::of(settings.memory.arena, available, settings.volumes.len());
+/// Determines the properties of each volume of `settings` on a machine with this `memory`.
+pub(super) fn volumes(settings: &EngineSettings, memory: Memory) -> io::Result<Vec<VolumeFacts>> {
+    let memory = ArenaShare::of(settings.memory.arena, memory, settings.volumes.len());
     settings.volumes.iter().map(|volume| facts(settings, volume, memory)).collect()
 }
 
@@ -224,13 +224,14 @@ struct ArenaShare {
 
 impl ArenaShare {
     /// Of each of `volumes`.
-    fn of(arena: Auto<Bytes>, available: Bytes, volumes: usize) -> Self {
+    fn of(arena: Auto<Bytes>, memory: Memory, volumes: usize) -> Self {
+        let (all, free) = (memory.most(), memory.room());
         let share = |all: Bytes| Bytes(all.0 / volumes.max(1) as u64);
         let (most, usual, by_reference, enough) = match arena {
             Auto::Set(size) => (size, size, size, REFERENCE_MAX_AUTO),
             Auto::Auto => {
-                let quarter = Bytes(available.0 / 4);
-                let third = Bytes(available.0 / 3).min(REFERENCE_MAX_AUTO);
+                let quarter = Bytes(free / 4);
+                let third = Bytes(free / 3).min(REFERENCE_MAX_AUTO);
                 (quarter, quarter.min(ARENA_MAX_AUTO), third, REFERENCE_MIN_AUTO)
             }
         };
@@ -239,7 +240,8 @@ impl ArenaShare {
             usual: share(usual),
             by_reference: is_enough.then(|| share(by_reference)),
             most: share(most),
-            read_ahead: share(Bytes(available.0 / 3)),
+            // By all memory, so that each start admits the same, as far as enough is free.
+            read_ahead: share(Bytes((all / 10 * 3).min(free / 8 * 3))),
         }
     }
 }
@@ -551,8 +553,10 @@ mod tests {
     #[test]
     fn blocks_by_reference_have_more_memory_where_it_is_free() {
         let gib = |gib: u64| Bytes(gib * 1024 * MIB);
-        let of = |arena, available| {
-            let ArenaShare { usual, by_reference, most, .. } = ArenaShare::of(arena, available, 2);
+        let of = |arena, available: Bytes| {
+            let memory =
+                Memory { total: gib(24).0, available: available.0, limit: None, left: None };
+            let ArenaShare { usual, by_reference, most, .. } = ArenaShare::of(arena, memory, 2);
             [Some(usual), by_reference, Some(most)].map(|share| share.map(|each| each.0 / MIB))
         };
         assert_eq!(of(Auto::Auto, gib(24)), [Some(512), Some(1024), Some(3072)]);
@@ -562,6 +566,20 @@ mod tests {
         assert_eq!(of(Auto::Auto, gib(2)), [Some(256), None, Some(256)]);
         assert_eq!(of(Auto::Set(gib(2)), gib(1)), [Some(1024); 3]);
         assert_eq!(of(Auto::Set(gib(1)), gib(24)), [Some(512), None, Some(512)]);
+    }
+
+    #[test]
+    fn read_ahead_has_the_same_memory_at_each_start_while_enough_is_free() {
+        let of = |total: u64, available: u64, group: Option<(u64, u64)>| {
+            let (limit, left) = group.unzip();
+            let memory = Memory { total, available, limit, left };
+            ArenaShare::of(Auto::Auto, memory, 1).read_ahead.0
+        };
+        assert_eq!(of(10_000, 9_900, None), 3_000);
+        assert_eq!(of(10_000, 8_000, None), 3_000);
+        assert_eq!(of(10_000, 7_200, None), 2_700);
+        assert_eq!(of(10_000, 9_900, Some((4_000, 3_900))), 1_200);
+        assert_eq!(of(10_000, 9_900, Some((4_000, 800))), 300);
     }
 
     #[test]

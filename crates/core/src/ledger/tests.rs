@@ -436,7 +436,7 @@ fn streams_of_a_held_title_need_no_disk_and_no_memory_of_their_own() {
     let cost = Cost::stream(source.cost, output);
     ledger.admit(cost).expect("room on the link");
     for (was, is) in before.iter().zip(ledger.levels()) {
-        let shared = matches!(is.resource, Resource::Disk | Resource::Arena);
+        let shared = is.resource.is_of_disk();
         assert_eq!(was.used == is.used, shared, "{is:?}");
     }
 }
@@ -447,12 +447,15 @@ fn streams_have_memory_for_their_windows_or_are_refused() {
     let cost = connected(&ledger, 1, 64_000);
     (0..8).for_each(|_| ledger.admit(cost).unwrap());
     let refused = ledger.admit(cost).unwrap_err();
-    assert_eq!((refused.resource, refused.needed, refused.limit), (Resource::Arena, 63, 60));
-    assert_eq!(ledger.limit_for(cost, &[0], &[0]), (0, Resource::Arena));
+    assert_eq!((refused.resource, refused.needed, refused.limit), (Resource::ReadAhead, 63, 60));
+    let levels = ledger.levels().filter(|level| level.resource == Resource::ReadAhead);
+    let levels: Vec<_> = levels.map(|level| (level.number, level.used, level.limit)).collect();
+    assert_eq!(levels, [(1, 56, 60)]);
+    assert_eq!(ledger.limit_for(cost, &[0], &[0]), (0, Resource::ReadAhead));
     ledger.release(cost);
-    assert_eq!(ledger.limit_for(cost, &[0], &[0]), (1, Resource::Arena));
+    assert_eq!(ledger.limit_for(cost, &[0], &[0]), (1, Resource::ReadAhead));
     (0..7).for_each(|_| ledger.release(cost));
-    assert_eq!(ledger.limit_for(cost, &[0], &[0]), (8, Resource::Arena));
+    assert_eq!(ledger.limit_for(cost, &[0], &[0]), (8, Resource::ReadAhead));
 }
 
 proptest! {

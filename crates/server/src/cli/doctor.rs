@@ -4,7 +4,6 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use tactus_config::Config;
-use tactus_core::units::Bytes;
 
 use super::place::PLACEMENT;
 use super::token::Credentials;
@@ -64,7 +63,7 @@ impl Doctor {
         {
             config.serve_only(&dir);
         }
-        let needs = Requirements::of(&config, Bytes(facts.machine.memory.available));
+        let needs = Requirements::of(&config, facts.machine.memory);
         let mut findings = judge::all(&facts, &needs);
         if let Some(server) = &self.server {
             findings.extend(judge::shares(&PLACEMENT.all(server, &self.credentials)?));

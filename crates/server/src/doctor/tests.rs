@@ -22,7 +22,8 @@ fn needs(model: [&str; 5], free: Bytes) -> Requirements {
     config.serve_only(dir.path());
     config.volumes[0].model = dir.path().join("model.toml");
     std::fs::write(&config.volumes[0].model, text).expect("a model file");
-    Requirements::of(&config, free)
+    let memory = Memory { total: 64 * GIB, available: free.0, limit: None, left: None };
+    Requirements::of(&config, memory)
 }
 
 #[test]

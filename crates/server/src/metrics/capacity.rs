@@ -76,24 +76,23 @@ impl Capacity {
                 }
             })
         });
-        let level = |level: tactus_core::ledger::Level| {
-            let of_volume =
-                matches!(level.resource, Resource::Disk | Resource::Arena | Resource::WriteShare);
-            ResourceLevel {
-                resource: level.resource.to_string(),
-                volume: of_volume.then(|| sources.mount(level.number as usize).to_owned()),
-                core: sources.cpu(level.number).filter(|_| level.resource == Resource::Cpu),
-                used: level.used,
-                limit: level.limit,
-                unit: match level.resource {
-                    Resource::Disk => "nanoseconds per cycle",
-                    Resource::Arena => "blocks",
-                    Resource::WriteShare => "places",
-                    Resource::Link | Resource::Datagrams | Resource::Class => "bits per second",
-                    Resource::Cpu => "nanoseconds per second",
-                    Resource::Streams => "streams",
-                },
-            }
+        let level = |level: tactus_core::ledger::Level| ResourceLevel {
+            resource: level.resource.to_string(),
+            volume: level
+                .resource
+                .is_of_disk()
+                .then(|| sources.mount(level.number as usize).to_owned()),
+            core: sources.cpu(level.number).filter(|_| level.resource == Resource::Cpu),
+            used: level.used,
+            limit: level.limit,
+            unit: match level.resource {
+                Resource::Disk => "nanoseconds per cycle",
+                Resource::Arena | Resource::ReadAhead => "blocks",
+                Resource::WriteShare => "places",
+                Resource::Link | Resource::Datagrams | Resource::Class => "bits per second",
+                Resource::Cpu => "nanoseconds per second",
+                Resource::Streams => "streams",
+            },
         };
         let refusals = broker.refusals();
         Self {

@@ -628,12 +628,10 @@ fn promises(page: &mut Page, sources: &Sources) -> fmt::Result {
     let levels = sources.broker.levels();
     let each = levels.iter().map(|level| {
         let mut labels = vec![("resource", level.resource.to_string())];
-        match level.resource {
-            Resource::Disk | Resource::Arena | Resource::WriteShare => {
-                labels.push(("volume", sources.mount(level.number as usize).to_owned()));
-            }
-            Resource::Cpu => labels.extend(sources.cpu(level.number).map(|cpu| ("core", cpu))),
-            _ => {}
+        if level.resource.is_of_disk() {
+            labels.push(("volume", sources.mount(level.number as usize).to_owned()));
+        } else if level.resource == Resource::Cpu {
+            labels.extend(sources.cpu(level.number).map(|cpu| ("core", cpu)));
         }
         (labels, level.used as f64 / level.limit.max(1) as f64)
     });
