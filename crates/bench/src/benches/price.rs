@@ -1,8 +1,8 @@
 //! price: what a byte costs at the server's defaults, against nginx.
 //!
 //! Promise: Tactus runs with its default settings on both cores, as after an installation. nginx
-//! runs with the settings that make it cheapest. A round in which nginx does not hold its streams is
-//! no comparison. The command line names the network path and the read-ahead of a run.
+//! runs with the settings that make it cheapest. A round in which nginx does not hold its streams
+//! is no comparison. The command line names the network path and the read-ahead of a run.
 
 use anyhow::Result;
 use tactus_core::units::{BitRate, Bytes, MIB, Nanos, SECOND};
