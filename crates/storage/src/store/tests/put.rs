@@ -162,7 +162,7 @@ async fn what_a_directory_left_is_taken_apart_by_the_next_start() {
     let trash = volume_dir.path(".tactus/trash").join("0123456789abcdef0123456789abcdef");
     std::fs::rename(volume_dir.path("films"), trash).unwrap();
     let volume = volume_dir.open().await;
-    // Not `own`: between a directory and what was moved beside it, it counts neither.
+    // `own` does not count a directory that is empty, as one is whose contents have just moved.
     let is_empty = || std::fs::read_dir(volume_dir.path(".tactus/trash")).unwrap().next().is_none();
     for _ in 0..2000 {
         if is_empty() {
