@@ -58,27 +58,40 @@ impl TransferredBytes {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
 pub struct MilliVisits(pub u64);
 
-/// A time relative to the time by the model of the start, in thousandths: 2000 is half the speed.
+/// A time relative to the time by the model of the start, in millionths: two million are half the
+/// speed.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Ratio(pub u32);
 
 impl Ratio {
     /// The disk is as the model of the start says.
-    pub const ONE: Self = Self(1000);
-    /// The best ratio that is believed.
-    pub const MIN: Self = Self(63);
+    pub const ONE: Self = Self::of_thousandths(1000);
+    /// The best ratio that is told apart. A guess from a moment in which the disk stood still is
+    /// too slow by a hundred times.
+    pub const MIN: Self = Self::of_thousandths(1);
     /// The worst ratio that is told apart.
-    pub const MAX: Self = Self(16_000);
+    pub const MAX: Self = Self::of_thousandths(16_000);
+
+    /// The ratio of this many thousandths, at most four million.
+    pub const fn of_thousandths(thousandths: u32) -> Self {
+        Self(thousandths * 1000)
+    }
+
+    /// In thousandths. Rounds up.
+    pub const fn thousandths(self) -> u32 {
+        self.0.div_ceil(1000)
+    }
 
     /// `taken` compared with `expected`, which is not zero. Rounds up.
     pub fn of(taken: Nanos, expected: Nanos) -> Self {
-        let ratio = (u128::from(taken.0) * 1000).div_ceil(u128::from(expected.0.max(1)));
+        let one = u128::from(Self::ONE.0);
+        let ratio = (u128::from(taken.0) * one).div_ceil(u128::from(expected.0.max(1)));
         Self(u32::try_from(ratio).unwrap_or(u32::MAX).clamp(Self::MIN.0, Self::MAX.0))
     }
 
     /// This part of a time. Rounds up.
     pub fn times(self, time: Nanos) -> Nanos {
-        Nanos((u128::from(time.0) * u128::from(self.0)).div_ceil(1000) as u64)
+        Nanos((u128::from(time.0) * u128::from(self.0)).div_ceil(u128::from(Self::ONE.0)) as u64)
     }
 }
 

@@ -28,7 +28,7 @@ impl ModelOrigin {
     pub const fn expected(self) -> Ratio {
         match self {
             Self::Measured => Ratio::ONE,
-            Self::Guess => Ratio(500),
+            Self::Guess => Ratio::of_thousandths(500),
         }
     }
 }
@@ -114,6 +114,8 @@ pub struct Estimator {
     bins: [u32; BINS],
     /// Weight of the deep samples among them.
     evidence: u32,
+    /// Weight of a guess, as long as there is no evidence.
+    guess: u32,
     /// The last samples.
     last: [Ratio; 3],
     /// What the samples show.
@@ -148,14 +150,16 @@ const WHOLE: u32 = 1 << 16;
 const DECAY: u64 = 3;
 /// Deep samples for full confidence: half of what the decay leaves in the long run.
 const FULL: u32 = 20 * WHOLE;
-/// Weight of a measured model, and of a guess, at the start.
+/// Weight of a measured model, and of a guess, at the start. A guess has none any more when the
+/// confidence is full.
 const MEASURED: u32 = 30 * WHOLE;
 const GUESS: u32 = 2 * WHOLE;
 /// The part of the weight above the estimate: the upper quantile is the ninth decile.
 const ABOVE: u32 = 10;
 /// Bins for each doubling of the ratio.
 const PER_OCTAVE: usize = 32;
-const BINS: usize = 8 * PER_OCTAVE;
+/// From [`Ratio::MIN`] to [`Ratio::MAX`].
+const BINS: usize = 14 * PER_OCTAVE;
 /// On flash, a span of this many times the depth shows the pace and not the latency.
 pub const DEEP: u32 = 4;
 /// A disk that is this part of a cycle behind at its end has fallen behind. Streams have one cycle.
@@ -174,16 +178,17 @@ impl Estimator {
     /// Begins with `start`, for a disk with this cycle.
     pub fn new(start: DiskModel, origin: ModelOrigin, cycle: Nanos) -> Self {
         let mut bins = [0; BINS];
-        let (weight, evidence) = match origin {
-            ModelOrigin::Measured => (MEASURED, MEASURED),
-            ModelOrigin::Guess => (GUESS, 0),
+        let (measured, guess) = match origin {
+            ModelOrigin::Measured => (MEASURED, 0),
+            ModelOrigin::Guess => (0, GUESS),
         };
-        bins[bin_of(Ratio::ONE)] = weight;
+        bins[bin_of(Ratio::ONE)] = measured;
         let mut new = Self {
             start,
             cycle,
             bins,
-            evidence,
+            evidence: measured,
+            guess,
             last: [Ratio::MIN; 3],
             learned: Ratio::ONE,
             seen: origin.expected(),
@@ -378,10 +383,14 @@ impl Estimator {
 
     /// The ratio below which nine tenths of the weight are. Rounds up to the bin's end.
     fn quantile(&self) -> Ratio {
-        let total: u64 = self.bins.iter().map(|&weight| u64::from(weight)).sum();
+        let doubtful = u64::from(FULL - self.evidence.min(FULL));
+        let guess = u64::from(self.guess) * doubtful / u64::from(FULL);
+        let guessed = bin_of(Ratio::ONE);
+        let total = guess + self.bins.iter().map(|&weight| u64::from(weight)).sum::<u64>();
         let mut above = 0;
         for (at, &weight) in self.bins.iter().enumerate().rev() {
-            above += u64::from(weight);
+            let weight = u64::from(weight) + if at == guessed { guess } else { 0 };
+            above += weight;
             if weight > 0 && above * u64::from(ABOVE) > total {
                 return end_of(at);
             }

@@ -215,7 +215,7 @@ mod tests {
 
     #[test]
     fn a_disk_that_is_slower_than_expected_has_fewer_turns_once_that_is_known() {
-        let (twice, half) = (Ratio(2000), Ratio(500));
+        let (twice, half) = (Ratio::of_thousandths(2000), Ratio::of_thousandths(500));
         let cautious = TurnLimits { expected: half, ..limits(Nanos::from_millis(4)).unwrap() };
         let mut turns = Turns::new(cautious);
         let begun = turns.interval;
@@ -235,6 +235,9 @@ mod tests {
             sweep: Nanos(0),
             ..DiskModel::SLOWEST
         };
-        assert!(TurnLimits::new((&guess, Ratio(500)), WINDOW, MEMORY, CYCLE, 1000).is_some());
+        assert!(
+            TurnLimits::new((&guess, Ratio::of_thousandths(500)), WINDOW, MEMORY, CYCLE, 1000)
+                .is_some()
+        );
     }
 }

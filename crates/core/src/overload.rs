@@ -147,7 +147,7 @@ mod tests {
         let newest = [Need { visits: 900, bytes: 0 }; 100];
         let time = |without: Need| Nanos((90_000 - without.visits) * 1000);
         let promise = Promise { cycle: CYCLE, limit: LIMIT, newest: &newest, time: &time };
-        let ratio = Ratio(percent * 10);
+        let ratio = Ratio::of_thousandths(percent * 10);
         let (ratio, pressure) = match leftover {
             Leftover::Promised => (Ratio::ONE, Some(ratio)),
             Leftover::Deferred | Leftover::Nothing => (ratio, None),

@@ -74,7 +74,7 @@ pub struct DiskCounters {
     pub probes: Counter,
     /// Bytes read by probes.
     pub probe_bytes: Counter,
-    /// The model in use, as a part of that of the start, in thousandths; zero if nothing is
+    /// The model in use, as a part of that of the start, in millionths; zero if nothing is
     /// learned.
     pub model_ratio: Counter,
     /// The same for the last cycle alone; zero unless the disk fell behind in it.

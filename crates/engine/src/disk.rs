@@ -395,10 +395,13 @@ mod tests {
             confidence: 0,
             samples: 0,
         };
-        let slow = Estimate { ratio: Ratio(1_500), ..calm };
+        let slow = Estimate { ratio: Ratio::of_thousandths(1_500), ..calm };
         let behind = Estimate { leftover: Leftover::Deferred, ..slow };
-        let late =
-            Estimate { leftover: Leftover::Promised, pressure: Some(Ratio(2_000)), ..behind };
+        let late = Estimate {
+            leftover: Leftover::Promised,
+            pressure: Some(Ratio::of_thousandths(2_000)),
+            ..behind
+        };
         let surer = Estimate { confidence: 500, samples: 10, ..calm };
         let steps =
             [(calm, 0), (calm, 0), (surer, 0), (slow, 1), (slow, 1), (behind, 2), (late, 3)];

@@ -104,7 +104,7 @@ impl Learning {
             volumes: vec![VolumeSpec {
                 faults: self.slow.iter().map(fault).chain(limit).collect(),
                 guess: Some(GuessSpec {
-                    ratio: Ratio(self.guess * 10),
+                    ratio: Ratio::of_thousandths(self.guess * 10),
                     origin,
                     is_direct: !self.by_reference,
                 }),

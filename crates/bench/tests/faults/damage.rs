@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use tactus_bench::faulty::Order;
 
+use crate::disk::wait_until;
 use crate::fixture::{Answer, Fixture, Plan, Random};
 
 const TITLES: usize = 4;
@@ -50,6 +51,9 @@ impl Titles {
     fn damage(&mut self, number: usize) -> u64 {
         let name = format!("{number}.ts");
         let fixture = &mut self.fixture;
+        // The server reads each new title for an index, which leaves it in the page cache.
+        let wanted = || fixture.server.figure("tactus_indexes_wanted");
+        wait_until("all titles are read", Duration::from_secs(30), || wanted() == 0.0);
         fixture.disks[0].forget(&name).expect("memory is given back");
         let at = self.random.below(LEN as u64);
         let position = fixture.disks[0].position(&name, at).expect("it is stored");

@@ -65,7 +65,7 @@ pub fn learned(facts: &VolumeFacts, counters: &DiskCounters) -> LearnedModel {
     };
     LearnedModel {
         model: facts.model.slower_by(estimate.ratio),
-        ratio: estimate.ratio.0,
+        ratio: estimate.ratio.thousandths(),
         confidence: estimate.confidence,
         samples: estimate.samples,
         source,
@@ -131,7 +131,7 @@ impl Watch {
                 self.degradations.note_ended(volume, deferred as u32);
             } else if deferred > disk.deferred {
                 tracing::error!(
-                    volume = %name, deferred, pressure = estimate.pressure.map(|ratio| ratio.0),
+                    volume = %name, deferred, pressure = estimate.pressure.map(Ratio::thousandths),
                     "the disk is slower than it was promised: the newest streams wait for the \
                      others, and new streams are refused"
                 );
@@ -147,7 +147,7 @@ impl Watch {
 impl Disk {
     /// Logs a model that has changed by a quarter since the last line.
     fn log(&mut self, now: MonoTime, estimate: &Estimate) {
-        let (old, new) = (self.logged.0, estimate.ratio.0);
+        let (old, new) = (self.logged.thousandths(), estimate.ratio.thousandths());
         let is_news = new > old * 5 / 4 || new < old * 4 / 5;
         if !is_news || now.since(self.logged_at) < LOG_EVERY {
             return;
@@ -169,8 +169,8 @@ mod tests {
     #[test]
     fn r11_the_source_of_a_model_is_a_guess_until_there_is_evidence() {
         let counters = DiskCounters::default();
-        let source = |origin, ratio: u64, confidence: u64| {
-            counters.model_ratio.set(ratio);
+        let source = |origin, ratio: u32, confidence: u64| {
+            counters.model_ratio.set(u64::from(Ratio::of_thousandths(ratio).0));
             counters.confidence.set(confidence);
             learned(&VolumeFacts::of_tests(origin), &counters).source
         };

@@ -66,7 +66,7 @@ fn backlog(percent: u64) -> Nanos {
 }
 
 fn near(ratio: Ratio, percent: u32) -> bool {
-    ratio.0 >= percent * 10 && ratio.0 <= percent * 10 * 103 / 100
+    ratio.0 >= percent * 10_000 && ratio.0 <= percent * 10_000 / 100 * 103
 }
 
 #[test]
@@ -105,8 +105,9 @@ fn r11_a_guess_that_was_too_low_or_too_high_is_mended_within_a_minute() {
 
 #[test]
 fn r11_ten_different_guesses_of_one_disk_end_within_a_twentieth() {
-    // The disk needs 200 us for a block; the start has found 130 us to 1 ms.
-    let found = [20, 30, 38, 44, 50, 61, 80, 95, 120, 150].map(|percent| {
+    // The disk needs 200 us for a block. The start has found 130 us to 1 ms, or 10 ms, because the
+    // disk stood still.
+    let found = [2, 20, 30, 38, 44, 50, 61, 80, 95, 120, 150].map(|percent| {
         let mut fixture = Fixture::new(ModelOrigin::Guess);
         fixture.full(percent);
         let ratio = fixture.seconds(59, 100, percent).ratio;
@@ -114,6 +115,19 @@ fn r11_ten_different_guesses_of_one_disk_end_within_a_twentieth() {
     });
     let (least, most) = (found.iter().min().unwrap(), found.iter().max().unwrap());
     assert!(most * 100 <= least * 105, "{found:?}");
+}
+
+#[test]
+fn r11_a_guess_counts_only_until_the_disk_is_known() {
+    // A guess four times too slow, and two seconds of thirty in which others had the disk.
+    let mut fixture = Fixture::new(ModelOrigin::Guess);
+    fixture.full(25);
+    for _ in 0..2 {
+        fixture.seconds(9, 100, 25);
+        fixture.seconds(1, 100, 75);
+    }
+    let ratio = fixture.seconds(9, 100, 25).ratio;
+    assert!(near(ratio, 25), "{ratio:?}");
 }
 
 #[test]
@@ -137,7 +151,7 @@ fn r11_a_disk_that_stays_slow_is_noticed_within_a_cycle_and_learned_in_seconds()
     fixture.seconds(60, 500, 90);
     assert_eq!(fixture.estimator.estimate().pressure, None);
     let pressed = fixture.cycles(1, 500, 200).pressure;
-    assert!(pressed > Some(Ratio(1900)), "{pressed:?}");
+    assert!(pressed > Some(Ratio::of_thousandths(1900)), "{pressed:?}");
     let ratio = fixture.seconds(5, 500, 200).ratio;
     assert!(near(ratio, 200), "{ratio:?}");
     assert!(near(fixture.seconds(120, 500, 90).ratio, 90), "and forgotten when it is over");
@@ -180,7 +194,7 @@ fn r11_light_load_shows_a_slow_disk_but_never_a_fast_one() {
     assert_eq!((light.ratio, light.confidence), (Ratio::ONE, 0));
     assert_eq!(fixture.estimator.doubt(), Doubt::Unknown);
     let slow = fixture.seconds(60, few, 800);
-    assert!(slow.ratio > Ratio(4000), "{slow:?}");
+    assert!(slow.ratio > Ratio::of_thousandths(4000), "{slow:?}");
     assert_eq!(slow.confidence, 0);
 }
 
@@ -232,9 +246,11 @@ fn r11_short_ways_of_the_arm_are_not_taken_for_a_fast_arm() {
 
 #[test]
 fn every_ratio_is_below_the_end_of_its_bin_and_near_it() {
-    for ratio in Ratio::MIN.0..Ratio::MAX.0 {
+    let mut ratio = Ratio::MIN.0;
+    while ratio <= Ratio::MAX.0 {
         let end = end_of(bin_of(Ratio(ratio))).0;
         assert!(end >= ratio && end <= ratio + ratio / 40 + 2, "{ratio} {end}");
+        ratio += 1 + ratio / 10_000;
     }
 }
 

@@ -4,6 +4,7 @@ use super::*;
 use crate::disk_model::Ratio;
 use crate::estimator::{Estimate, ModelOrigin};
 use alloc::collections::VecDeque;
+use core::ops::Range;
 
 /// A cycle on a flash disk that is read through the page cache.
 fn by_reference(origin: ModelOrigin, read_mib: Nanos, probe: Option<ProbeLimits>) -> Cycle {
@@ -59,14 +60,15 @@ fn r11_waits_for_what_is_on_its_way_tell_that_the_disk_is_slow_and_short_ones_no
         }
         estimate(&cycle).ratio
     };
+    let within = |thousandths: Range<u32>, ratio: Ratio| thousandths.contains(&ratio.thousandths());
     let (once, usual) = (Nanos::from_micros(5), Nanos::from_micros(900));
     // By the model, a read and those before it in the queue take 4.4 ms; a poll is late by 2 ms.
     let slow = ratio((Nanos::from_millis(24), once), 1);
-    assert!(slow > Ratio(2000) && slow < Ratio(4000), "{slow:?}");
+    assert!(within(2001..4000, slow), "{slow:?}");
     // By the model, 40 MiB that the kernel reads ahead take 44 ms.
     let (mib, each) = (MIB as u32, Nanos::from_millis(6));
     let busy = ratio((each, each), mib);
-    assert!(busy > Ratio(4000) && busy < Ratio(5500), "{busy:?}");
+    assert!(within(4001..5500, busy), "{busy:?}");
     assert_eq!(ratio((Nanos::from_millis(24), once), mib), Ratio::ONE);
     assert_eq!(ratio((usual, once), 1), Ratio::ONE);
 }
@@ -83,7 +85,7 @@ fn r11_a_disk_that_seemed_slow_for_a_moment_is_probed_and_trusted_again() {
         now += LENGTH;
     }
     let seemed = estimate(&cycle).ratio;
-    assert!(seemed > Ratio(10_000), "{seemed:?}");
+    assert!(seemed > Ratio::of_thousandths(10_000), "{seemed:?}");
     // By that ratio, what the kernel reads ahead takes more than all of the time.
     let mut flying = VecDeque::new();
     let mut done = now;
@@ -103,5 +105,5 @@ fn r11_a_disk_that_seemed_slow_for_a_moment_is_probed_and_trusted_again() {
         }
     }
     let Estimate { ratio, confidence, .. } = estimate(&cycle);
-    assert!(ratio < Ratio(700) && confidence == 1000, "{ratio:?} {confidence}");
+    assert!(ratio < Ratio::of_thousandths(700) && confidence == 1000, "{ratio:?} {confidence}");
 }
