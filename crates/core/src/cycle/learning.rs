@@ -7,7 +7,7 @@ use super::meter::Meter;
 use super::probe::{LONG, ProbeLimits, ProbeRead, Probes};
 use super::{Cycle, CycleLimits, FAR, Job, WAIT_MIN};
 use crate::disk_model::MilliVisits;
-use crate::estimator::{BusySpan, DEEP, Estimate, Estimator, ModelOrigin};
+use crate::estimator::{BusySpan, DEEP, Doubt, Estimate, Estimator, ModelOrigin};
 use crate::ports::Transfer;
 use crate::units::{Bytes, MonoTime, Nanos};
 
@@ -151,16 +151,14 @@ impl Cycle {
             probes.begin_long(now, end_long);
             return;
         }
-        // Each probe has a first read, which takes the latency, and an end that is seen late: the
-        // longer it is, the less they count.
         let model = learning.estimator.seen();
         let least = model.depth * DEEP;
-        let double = |reads| probes.time(&model, reads).times(2);
+        let is_unsure = doubt == Doubt::Unknown;
         let fits = |time: Nanos| now + time <= end;
-        let longer = [4 * least, 2 * least].into_iter().find(|&reads| fits(double(reads)));
-        let reads = longer.or(fits(double(least).min(half)).then_some(least));
-        if let Some(reads) = reads {
-            probes.begin(now, reads);
+        if is_unsure && fits(probes.time(&model, 2 * least).times(2)) {
+            probes.begin(now, 2 * least);
+        } else if fits(probes.time(&model, least).times(2).min(half)) {
+            probes.begin(now, least);
         }
     }
 
