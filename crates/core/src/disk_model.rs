@@ -66,8 +66,8 @@ pub struct Ratio(pub u32);
 impl Ratio {
     /// The disk is as the model of the start says.
     pub const ONE: Self = Self::of_thousandths(1000);
-    /// The best ratio that is told apart. A guess from a moment in which the disk stood still is
-    /// too slow by a hundred times.
+    /// The best ratio that is told apart. A guess may come from a moment in which the disk stood
+    /// still, and be too slow by a hundred times.
     pub const MIN: Self = Self::of_thousandths(1);
     /// The worst ratio that is told apart.
     pub const MAX: Self = Self::of_thousandths(16_000);
