@@ -66,10 +66,10 @@ pub struct Ratio(pub u32);
 impl Ratio {
     /// The disk is as the model of the start says.
     pub const ONE: Self = Self::of_thousandths(1000);
-    /// The best ratio that is told apart. A guess may come from a moment in which the disk stood
-    /// still, and be too slow by a hundred times.
+    /// The lowest ratio. A guess can be a hundred times too slow, if the disk stood still during
+    /// the look at the start.
     pub const MIN: Self = Self::of_thousandths(1);
-    /// The worst ratio that is told apart.
+    /// The highest ratio: slower disks count as this slow.
     pub const MAX: Self = Self::of_thousandths(16_000);
 
     /// The ratio of this many thousandths, at most four million.
