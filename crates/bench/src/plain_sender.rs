@@ -1,8 +1,8 @@
 //! A server that only sends evenly. Its CPU time is a lower bound for all servers that do so.
 //!
 //! One real-time thread sends to each connection by `sendfile`, a given number of times a second,
-//! in slots as Tactus does. The kernel reads ahead. The server keeps no block in memory and admits,
-//! refuses and counts nothing; a slow disk stops all its streams.
+//! in slots as Tactus does. The kernel reads ahead, as far as it does for Tactus. The server keeps
+//! no block in memory and admits, refuses and counts nothing; a slow disk stops all its streams.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
@@ -10,7 +10,9 @@ use std::net::{SocketAddrV4, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use tactus_core::units::{BitRate, MonoTime, Nanos, SECOND};
+use rustix::fs::Advice;
+use tactus_core::units::{BitRate, Bytes, KIB, MonoTime, Nanos, SECOND};
+use tactus_sys::probe;
 
 use crate::{clock, priority};
 
@@ -38,6 +40,8 @@ pub struct Options {
 const SLOTS: u64 = 36;
 /// That of the real-time thread of Tactus.
 const PRIORITY: u32 = 40;
+/// A read-ahead that Tactus doubles.
+const SMALL_READ_AHEAD: Bytes = Bytes(512 * KIB);
 
 struct Stream {
     connection: TcpStream,
@@ -55,6 +59,10 @@ pub fn run(options: &Options) -> Result<()> {
     listener.set_nonblocking(true)?;
     let slots = (SLOTS / options.sends) as usize;
     let mut streams: Vec<Vec<Stream>> = (0..slots).map(|_| Vec::new()).collect();
+    let device = probe::volume(&options.root)?.device;
+    let read_ahead = device.and_then(|device| device.read_ahead);
+    let is_small = read_ahead.is_some_and(|bytes| bytes <= SMALL_READ_AHEAD);
+    let advice = if is_small { Advice::Sequential } else { Advice::Normal };
     let begin = clock::now();
     for slot in 0.. {
         let at = begin + Nanos(SECOND.0 * slot / SLOTS);
@@ -63,7 +71,7 @@ pub fn run(options: &Options) -> Result<()> {
             match listener.accept() {
                 Ok((connection, _)) => {
                     // A connection without a request gets no stream.
-                    let Some(stream) = begin_stream(connection, &options.root, at)? else {
+                    let Some(stream) = begin_stream(connection, &options.root, advice, at)? else {
                         continue;
                     };
                     let emptiest = streams.iter_mut().min_by_key(|streams| streams.len());
@@ -80,7 +88,12 @@ pub fn run(options: &Options) -> Result<()> {
 }
 
 /// Reads the request and answers it.
-fn begin_stream(mut connection: TcpStream, root: &Path, at: MonoTime) -> Result<Option<Stream>> {
+fn begin_stream(
+    mut connection: TcpStream,
+    root: &Path,
+    advice: Advice,
+    at: MonoTime,
+) -> Result<Option<Stream>> {
     let (mut request, mut byte) = (Vec::new(), [0]);
     while !request.ends_with(b"\r\n\r\n") {
         match connection.read(&mut byte) {
@@ -91,6 +104,7 @@ fn begin_stream(mut connection: TcpStream, root: &Path, at: MonoTime) -> Result<
     let request = String::from_utf8(request)?;
     let target = request.split(' ').nth(1).context("a request has a target")?;
     let title = File::open(root.join(target.trim_start_matches('/')))?;
+    rustix::fs::fadvise(&title, 0, None, advice)?;
     let len = title.metadata()?.len();
     write!(connection, "HTTP/1.1 200 OK\r\nContent-Length: {len}\r\n\r\n")?;
     connection.set_nodelay(true)?;

@@ -78,6 +78,9 @@ pub struct Transfer {
     /// Whether the kernel may read more of the file than this, in advance. Means something only to
     /// a port on the page cache that [limits](crate::kernel_read_ahead) this.
     pub reads_ahead: bool,
+    /// Bytes of the title behind the block, for a port on the page cache: the kernel reads no more
+    /// than them in advance.
+    pub rest: Bytes,
 }
 
 /// The end of a transfer.

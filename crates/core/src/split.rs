@@ -67,6 +67,7 @@ mod tests {
                 len: sectors * 4096,
                 sum: Some(Sum { len: 7, crc32c: 9 }),
                 reads_ahead: true,
+                rest: Bytes(8192),
             };
             let (mut offset, mut at) = (whole.offset, 0);
             for piece in Pieces::of(whole) {

@@ -246,6 +246,7 @@ impl BlockServer {
             len: want.len.next_multiple_of(SECTOR as u32),
             sum: if self.view.is_none() { want.sum } else { None },
             reads_ahead: want.reads_ahead,
+            rest: want.rest,
         };
         let job = Job { transfer, deadline: want.deadline, position: want.position };
         let mut waiters = List::default();

@@ -729,18 +729,20 @@ fn want_of(
 ) -> BlockRequest {
     let Origin { title, file, position, len, ref sums, .. } = entry.origin;
     let offset = piece.block * block.0;
+    let end = (offset + block.0).min(len.0);
     BlockRequest {
         token,
         title,
         block: piece.block,
         file,
-        len: (len.0 - offset).min(block.0) as u32,
+        len: (end - offset) as u32,
         sum: sums.as_ref().map(|sums| sums.of_block(Bytes(offset), block)),
         deadline,
         position: position + offset,
         best_effort: entry.rate.is_none(),
         is_shared: entry.pinned.is_some(),
         reads_ahead: entry.reads_ahead != ReadsAhead::NotYet,
+        rest: Bytes(len.0 - end),
     }
 }
 

@@ -564,18 +564,20 @@ fn len_of(origin: &Origin, block: u64, block_size: Bytes) -> u32 {
 
 fn want_of(origin: &Origin, block: u64, block_size: Bytes, token: u32) -> BlockRequest {
     let offset = block * block_size.0;
+    let len = len_of(origin, block, block_size);
     BlockRequest {
         token,
         title: origin.title,
         block,
         file: origin.file,
-        len: len_of(origin, block, block_size),
+        len,
         sum: origin.sums.as_ref().map(|sums| sums.of_block(Bytes(offset), block_size)),
         deadline: MonoTime(u64::MAX),
         position: origin.position + offset,
         best_effort: true,
         is_shared: true,
         reads_ahead: false,
+        rest: Bytes(origin.len.0 - offset - u64::from(len)),
     }
 }
 

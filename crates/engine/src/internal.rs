@@ -69,6 +69,8 @@ pub(crate) struct BlockRequest {
     pub(crate) is_shared: bool,
     /// The kernel may read ahead in the file.
     pub(crate) reads_ahead: bool,
+    /// Bytes of the title behind the block.
+    pub(crate) rest: Bytes,
 }
 
 /// The answer to a [`BlockRequest`].

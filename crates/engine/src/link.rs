@@ -15,6 +15,8 @@ mod delivery;
 
 mod best_effort;
 
+mod ahead;
+
 use std::sync::Arc;
 
 use tactus_core::byte_clock::ByteClock;
@@ -287,20 +289,22 @@ impl<P: LinkPort> LinkServer<P> {
     /// visited without such a stop. Returns whether any stream was visited.
     fn visit_due(&mut self, now: MonoTime, current: Slot) -> bool {
         let mut left = SLOT_LOAD;
-        let mut any = false;
+        let mut visits = 0;
         loop {
             let is_late = Slot::at(self.since) > self.slot;
-            while left > 0
-                && let Some((index, load)) = self.schedule.next()
-            {
+            while left > 0 {
+                if visits % ahead::TOGETHER == 0 {
+                    self.read_ahead();
+                }
+                let Some((index, load)) = self.schedule.next() else { break };
                 self.visit(now, index);
-                any = true;
+                visits += 1;
                 if !is_late {
                     left = left.saturating_sub(load);
                 }
             }
             let next = self.schedule.next_visit(self.slot).filter(|&slot| slot <= current);
-            let Some(slot) = next.filter(|_| left > 0) else { return any };
+            let Some(slot) = next.filter(|_| left > 0) else { return visits > 0 };
             self.schedule.begin(slot);
             (self.slot, self.since) = (slot, now);
         }

@@ -50,6 +50,7 @@ fn a_refused_registration_is_reported_and_reads_go_on() {
         len: 8192,
         sum: None,
         reads_ahead: false,
+        rest: Bytes(0),
     };
     device.submit(clock::now(), transfer).unwrap();
     let completion = loop {

@@ -61,6 +61,7 @@ fn a_write_of_which_a_part_was_done_is_never_counted_whole() {
             len: WHOLE,
             sum: None,
             reads_ahead: false,
+            rest: Bytes(0),
         };
         port.submit(clock::now(), transfer).unwrap();
         let completion = loop {

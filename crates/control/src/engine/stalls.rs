@@ -19,7 +19,7 @@ use tactus_sys::thread::ThreadId;
 
 use super::watchdog::LOOK;
 use crate::core_threads::CoreThreads;
-use evidence::{Clues, Sample};
+use evidence::{Clues, Figures, Sample};
 
 /// The record of stalls. Clones share it.
 #[derive(Clone, Default, Debug)]
@@ -148,6 +148,8 @@ struct Core {
     cpu: u32,
     /// None while it is parked.
     thread: Option<ThreadId>,
+    /// The kernel's figures of its thread, as far as it has any.
+    figures: Option<Figures>,
     counters: Arc<CoreCounters>,
     seen: Baseline,
     /// The kernel's figures when the core last ran in time.
@@ -210,6 +212,7 @@ impl Watch {
         let core = |(cpu, counters): (u32, &Arc<CoreCounters>)| Core {
             cpu,
             thread: None,
+            figures: None,
             counters: Arc::clone(counters),
             seen: Baseline::default(),
             well: None,
@@ -292,14 +295,14 @@ impl Core {
     fn follow(&mut self, thread: Option<ThreadId>) {
         if self.thread != thread {
             self.thread = thread;
+            self.figures = thread.and_then(|thread| Figures::open(thread, self.cpu).ok());
             self.well = self.sample();
             self.standing = None;
         }
     }
 
-    /// The kernel's figures of its thread.
-    fn sample(&self) -> Option<Sample> {
-        Sample::of(self.thread?, self.cpu)
+    fn sample(&mut self) -> Option<Sample> {
+        self.figures.as_mut()?.sample()
     }
 
     /// New stalls: their number and total length.
@@ -339,7 +342,7 @@ impl Core {
         None
     }
 
-    fn clues(&self, own_delay: Nanos) -> Clues {
+    fn clues(&mut self, own_delay: Nanos) -> Clues {
         let now = self.sample();
         Clues::between(self.well.as_ref(), now.as_ref(), own_delay)
     }

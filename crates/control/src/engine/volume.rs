@@ -17,7 +17,7 @@ use tactus_engine::assembly::{LearningSetup, VolumeSetup, WritePathSetup};
 use tactus_engine::disk::ProbeSetup;
 use tactus_engine::egress::Memory;
 use tactus_ring::arena::{self, HeapRegion};
-use tactus_sys::disk::pages::{DiskPages, FILES_PER_PLACE, FillerRights, PagesOptions};
+use tactus_sys::disk::pages::{DiskPages, FILES_PER_PLACE, FillerRights, PagesOptions, ReadAhead};
 use tactus_sys::disk::uring::Registration;
 use tactus_sys::disk::writes::WriteOptions;
 use tactus_sys::disk::{self, DeviceRenewer, DiskDevice, DiskFacts, DiskOptions, ReadMethod};
@@ -26,7 +26,7 @@ use tactus_sys::probe;
 use tactus_sys::region::{HugeRegion, Locking, Pages};
 use tactus_sys::waker::Waker;
 
-use super::limits::{VolumeFacts, VolumeLimits};
+use super::limits::{READ_AHEAD_MAX, VolumeFacts, VolumeLimits};
 use super::write_path::{SYNCS_MAX, WriteShare};
 use crate::core_threads::Wakers;
 use crate::measure;
@@ -93,7 +93,7 @@ fn by_reference(
         depth: depth_of(volume) + IN_MEMORY_MAX,
         threads: FILLERS,
         free_min: free_min(),
-        window: volume.limits.turns.map(|turns| turns.window),
+        read_ahead: read_ahead_of(&volume.limits),
         rights,
     };
     let port = DiskPages::open(options).map_err(|error| {
@@ -110,6 +110,19 @@ fn by_reference(
         write_path: None,
         learning: None,
     })
+}
+
+/// How far the kernel reads ahead. Twice as far as the device says needs no promise of the ledger:
+/// that counts the device's read-ahead as blocks of each stream, so what is added fits into as much
+/// memory as the arena, which is a third of the free memory.
+fn read_ahead_of(limits: &VolumeLimits) -> ReadAhead {
+    let doubled = Bytes(2 * limits.read_ahead.0);
+    match limits.turns {
+        Some(turns) => ReadAhead::InTurns(turns.window),
+        // A file system without a device has a read-ahead of its own.
+        None if doubled == Bytes(0) || doubled > READ_AHEAD_MAX => ReadAhead::Usual,
+        None => ReadAhead::Doubled(doubled),
+    }
 }
 
 /// Free memory that the page cache leaves to the machine. Within a control group with a limit its
@@ -339,7 +352,7 @@ const BEST_EFFORT_DEPTH: u32 = 4;
 mod tests {
     use tactus_core::disk_model::DiskModel;
     use tactus_core::estimator::ModelOrigin;
-    use tactus_core::units::Nanos;
+    use tactus_core::units::{KIB, Nanos};
 
     use super::*;
 
@@ -355,5 +368,16 @@ mod tests {
         assert!(probe_file(&facts).is_some());
         assert!(probe_file(&VolumeFacts { probes: false, ..facts.clone() }).is_none());
         assert!(probe_file(&VolumeFacts { model: DiskModel::SLOWEST, ..facts }).is_none());
+    }
+
+    #[test]
+    fn small_read_aheads_are_doubled_and_large_ones_have_turns() {
+        let of = |kib| {
+            let limits = VolumeFacts::of_tests(ModelOrigin::Guess).limits;
+            read_ahead_of(&VolumeLimits { read_ahead: Bytes(kib * KIB), ..limits })
+        };
+        let doubled = |kib| ReadAhead::Doubled(Bytes(kib * KIB));
+        assert_eq!([of(128), of(512)], [doubled(256), doubled(1024)]);
+        assert_eq!([of(0), of(513), of(1024)], [ReadAhead::Usual; 3]);
     }
 }

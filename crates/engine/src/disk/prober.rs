@@ -5,7 +5,7 @@
 
 use tactus_core::cycle::{Cycle, ProbeRead};
 use tactus_core::ports::{self, Direction, DiskPort, FileHandle, Transfer};
-use tactus_core::units::MonoTime;
+use tactus_core::units::{Bytes, MonoTime};
 use tactus_ring::arena::{ArenaOwner, BlockRef};
 
 use crate::counters::DiskCounters;
@@ -50,6 +50,7 @@ impl Prober {
                     len: read.len,
                     sum: None,
                     reads_ahead: false,
+                    rest: Bytes(0),
                 },
             );
             assert!(taken.is_ok(), "the device takes as many reads as the depth");

@@ -7,7 +7,7 @@
 use tactus_core::cycle::{BlockWriteEnd, Cycle, Job};
 use tactus_core::mutant;
 use tactus_core::ports::{Direction, DiskFault, Sync, SyncResult, Transfer, Waker};
-use tactus_core::units::MonoTime;
+use tactus_core::units::{Bytes, MonoTime};
 use tactus_ring::spsc::{Consumer, Producer};
 
 use crate::counters::DiskCounters;
@@ -86,6 +86,7 @@ impl WritePath {
                         len,
                         sum: None,
                         reads_ahead: false,
+                        rest: Bytes(0),
                     };
                     match class {
                         WriteClass::BestEffort => {

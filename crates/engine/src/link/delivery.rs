@@ -57,6 +57,17 @@ impl Delivery {
         }
     }
 
+    /// Loads what a visit reads into the cache, for callers that read many before using the first.
+    /// The number has no meaning.
+    pub(super) fn look_up(&self) -> u64 {
+        let Self { stream, connection, framing, queue, clock, first, window, .. } = self;
+        let stream = stream.map_or(0, |stream| u64::from(stream.index));
+        let flags = u64::from(connection.is_closing() ^ connection.has_message());
+        let clock = clock.as_ref().map_or(0, |clock| clock.start().0);
+        let queue = queue.blocks.look_up() ^ queue.sent.0 ^ queue.available.0;
+        stream ^ flags ^ clock ^ queue ^ first.0 ^ window.look_up() ^ framing.look_up()
+    }
+
     /// Whether it is visited on a schedule.
     pub(super) fn is_paced(&self) -> bool {
         self.clock.is_some() || self.framing.is_timed()

@@ -184,6 +184,11 @@ impl Framer {
         if is_chunked { Self::Chunked(Chunked::new(chunks)) } else { Self::Chunks(chunks) }
     }
 
+    /// Loads its beginning into the cache. The number has no meaning.
+    pub(super) fn look_up(&self) -> u64 {
+        u64::from(self.has_frames())
+    }
+
     /// Whether each piece has a time of its own, instead of a clock of bytes.
     pub(super) fn is_timed(&self) -> bool {
         matches!(self, Self::Chunks(_) | Self::Chunked(_))

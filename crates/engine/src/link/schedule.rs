@@ -135,6 +135,14 @@ impl Schedule {
         Some((stream, load))
     }
 
+    /// The streams that [`Self::next`] returns before those of a longer tick.
+    pub(super) fn upcoming(&self) -> impl Iterator<Item = u32> {
+        let node = |stream: u32| (stream != NONE).then_some(stream);
+        std::iter::successors(node(self.cursor.next), move |&stream| {
+            node(self.nodes[stream as usize].after)
+        })
+    }
+
     /// Whether the visits of the slot that was begun may not have ended.
     pub(super) fn is_visiting(&self) -> bool {
         self.cursor.tick < Tick::ALL.len()

@@ -176,7 +176,17 @@ mod tests {
                 (ports::BlockRef { place, generation }, Bytes(offset), 0, 8192);
             let direction = Direction::Write;
             stable.write(
-                Transfer { direction, block, file, offset, at, len, sum: None, reads_ahead: false },
+                Transfer {
+                    direction,
+                    block,
+                    file,
+                    offset,
+                    at,
+                    len,
+                    sum: None,
+                    reads_ahead: false,
+                    rest: Bytes(0),
+                },
                 len,
             );
             keeper.emptied(BlockRef { place, generation });

@@ -107,6 +107,7 @@ mod tests {
             len,
             sum: None,
             reads_ahead: false,
+            rest: Bytes(0),
         }
     }
 

@@ -5,7 +5,9 @@
 //! unreadable figures are unknown.
 
 use std::fmt::Write as _;
-use std::fs;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::FileExt as _;
 
 use tactus_core::units::Nanos;
 use tactus_sys::thread::ThreadId;
@@ -25,20 +27,60 @@ pub(super) struct Sample {
     stolen: Nanos,
 }
 
-impl Sample {
-    pub(super) fn of(thread: ThreadId, cpu: u32) -> Option<Self> {
+/// The files with the figures of one thread and its processor. They stay open: opening and closing
+/// them takes longer than reading them.
+pub(super) struct Figures {
+    cpu: u32,
+    schedstat: File,
+    status: Option<File>,
+    stat: Option<File>,
+    /// What was read last.
+    text: Vec<u8>,
+}
+
+impl Figures {
+    pub(super) fn open(thread: ThreadId, cpu: u32) -> io::Result<Self> {
         let task = format!("/proc/self/task/{}", thread.number());
-        let (ran, waited) = schedstat(&fs::read_to_string(format!("{task}/schedstat")).ok()?)?;
-        let status = fs::read_to_string(format!("{task}/status")).unwrap_or_default();
-        let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
-        Some(Self {
+        Ok(Self {
+            cpu,
+            schedstat: File::open(format!("{task}/schedstat"))?,
+            status: File::open(format!("{task}/status")).ok(),
+            stat: File::open("/proc/stat").ok(),
+            text: vec![],
+        })
+    }
+
+    /// The present figures.
+    pub(super) fn sample(&mut self) -> Option<Sample> {
+        let Self { cpu, schedstat: runs, status, stat, text } = self;
+        let (ran, waited) = schedstat(read(runs, text)?)?;
+        let status = status.as_ref().and_then(|file| involuntary(read(file, text)?));
+        let stolen = stat.as_ref().and_then(|file| stolen(read(file, text)?, *cpu));
+        Some(Sample {
             ran,
             waited,
-            involuntary: involuntary(&status).unwrap_or(0),
-            stolen: stolen(&stat, cpu).unwrap_or_default(),
+            involuntary: status.unwrap_or(0),
+            stolen: stolen.unwrap_or_default(),
         })
     }
 }
+
+/// Reads a file of `/proc` from its beginning, up to a limit.
+fn read<'a>(file: &File, text: &'a mut Vec<u8>) -> Option<&'a str> {
+    text.resize(FILE_MAX, 0);
+    let mut len = 0;
+    while len < text.len() {
+        match file.read_at(&mut text[len..], len as u64).ok()? {
+            0 => break,
+            more => len += more,
+        }
+    }
+    text.truncate(len);
+    std::str::from_utf8(text).ok()
+}
+
+/// Bytes of a file that are read: the lines of a hundred processors.
+const FILE_MAX: usize = 16 * 1024;
 
 /// `run wait slices`, in ns (Linux, Documentation/scheduler/sched-stats.rst).
 fn schedstat(text: &str) -> Option<(Nanos, Nanos)> {
@@ -245,7 +287,12 @@ mod tests {
 
     #[test]
     fn s04_a_thread_of_this_process_can_be_sampled() {
-        let sample = Sample::of(tactus_sys::thread::current(), 0);
-        assert!(sample.is_some(), "this kernel provides the figures");
+        let mut figures = Figures::open(tactus_sys::thread::current(), 0).expect("a live thread");
+        let before = figures.sample().expect("this kernel provides the figures");
+        let begun = std::time::Instant::now();
+        while begun.elapsed() < std::time::Duration::from_millis(20) {
+            std::hint::spin_loop();
+        }
+        assert!(figures.sample().expect("as before").ran > before.ran, "figures are read anew");
     }
 }

@@ -3,10 +3,10 @@
 //! page, the kernel asks every core about it and waits for the answers.
 //!
 //! With more free memory than that, pages stay: the next viewer of the title finds them, and a
-//! discard costs as much CPU as the read.
+//! discard costs as much CPU as the read. With much more of it the thread is not told of blocks.
 //!
-//! It also owns the files of all places, so that none is closed on a real-time thread, and lets go
-//! of those that have been deleted: an open file keeps its room on the disk.
+//! It also owns the files of these blocks, so that none is closed on a real-time thread, and lets
+//! go of those that have been deleted: an open file keeps its room on the disk.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -22,8 +22,16 @@ use crate::waker::{Sleeper, Waker, waker};
 /// The way to the thread. It ends soon after the port.
 pub(super) struct Discarder {
     notes: Producer<PlaceEvent>,
+    /// The places whose blocks the thread was told of.
+    told: Box<[bool]>,
     waker: Waker,
-    stop: Arc<AtomicBool>,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    stop: AtomicBool,
+    /// Free memory is scarce, or may be so before a block that is filled now is given up.
+    wants: AtomicBool,
 }
 
 /// The file whose pages a place refers to.
@@ -44,7 +52,8 @@ impl Discarder {
     pub(super) fn start(places: u32, block: u32, free_min: Bytes) -> io::Result<Self> {
         let (notes, given) = ring(4 * places as usize);
         let (waker, sleeper) = waker()?;
-        let stop = Arc::new(AtomicBool::new(false));
+        let (stop, wants) = (AtomicBool::new(false), AtomicBool::new(true));
+        let shared = Arc::new(Shared { stop, wants });
         let worker = DiscardThread {
             given,
             kept: (0..places).map(|_| None).collect(),
@@ -52,21 +61,29 @@ impl Discarder {
             next: 0,
             free_min,
             sleeper,
-            stop: Arc::clone(&stop),
+            shared: Arc::clone(&shared),
         };
         let thread = std::thread::Builder::new().name("tactus-discard".to_owned());
         thread.spawn(move || worker.run())?;
-        Ok(Self { notes, waker, stop })
+        Ok(Self { notes, told: vec![false; places as usize].into(), waker, shared })
+    }
+
+    /// Whether a block that is filled now may have to leave the page cache when it is given up.
+    pub(super) fn wants(&self) -> bool {
+        self.shared.wants.load(Ordering::Relaxed)
     }
 
     /// The place refers to pages of this file from now on.
     pub(super) fn filled(&mut self, place: u32, kept: FilePages) {
+        self.told[place as usize] = true;
         self.note(PlaceEvent::Filled { place, kept });
     }
 
     /// What the place referred to will not be used again soon.
     pub(super) fn emptied(&mut self, place: u32) {
-        self.note(PlaceEvent::Emptied { place });
+        if std::mem::take(&mut self.told[place as usize]) {
+            self.note(PlaceEvent::Emptied { place });
+        }
     }
 
     /// The thread looks by itself: no wake-up for each. When it is far behind, the kernel takes
@@ -78,7 +95,7 @@ impl Discarder {
 
 impl Drop for Discarder {
     fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
+        self.shared.stop.store(true, Ordering::Relaxed);
         self.waker.wake();
     }
 }
@@ -92,20 +109,24 @@ struct DiscardThread {
     next: usize,
     free_min: Bytes,
     sleeper: Sleeper,
-    stop: Arc<AtomicBool>,
+    shared: Arc<Shared>,
 }
 
 impl DiscardThread {
     fn run(mut self) {
-        while !self.stop.load(Ordering::Relaxed) {
-            self.take_notes();
+        while !self.shared.stop.load(Ordering::Relaxed) {
+            let free = free_memory();
+            // The blocks of all places are read anew before an old one is given up.
+            let soon = Bytes(self.kept.len() as u64 * u64::from(self.block));
+            let wants = free.0 < self.free_min.0.saturating_add(soon.0);
+            self.shared.wants.store(wants, Ordering::Relaxed);
+            self.take_notes(free < self.free_min);
             self.let_go_of_deleted();
             self.sleeper.wait_until(Some(clock::now() + LOOK));
         }
     }
 
-    fn take_notes(&mut self) {
-        let is_scarce = free_memory() < self.free_min;
+    fn take_notes(&mut self, is_scarce: bool) {
         while let Some(note) = self.given.pop() {
             match note {
                 PlaceEvent::Filled { place, kept } => self.kept[place as usize] = Some(kept),

@@ -12,12 +12,13 @@ use super::discard::{FOLIO_MAX, discard};
 use super::resident::pages_of;
 use crate::memory::PAGE;
 
-/// While it lives, the kernel reads of this open file what is asked for, by single pages.
+/// While it lives, the kernel reads of this open file what is asked for, by single pages. Then it
+/// reads ahead as far as the device says.
 pub(super) struct RandomAccess(FileHandle);
 
 impl RandomAccess {
     pub(super) fn begin(file: FileHandle) -> Self {
-        let_read_ahead(file, false);
+        advise(file, Advice::Random);
         Self(file)
     }
 
@@ -38,15 +39,23 @@ impl RandomAccess {
 
 impl Drop for RandomAccess {
     fn drop(&mut self) {
-        let_read_ahead(self.0, true);
+        advise(self.0, Advice::Normal);
     }
 }
 
-/// Turns the kernel's read-ahead of this open file on or off.
-pub(super) fn let_read_ahead(file: FileHandle, may: bool) {
-    let advice = if may { libc::POSIX_FADV_NORMAL } else { libc::POSIX_FADV_RANDOM };
+/// How far the kernel reads ahead of an open file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Advice {
+    Random = libc::POSIX_FADV_RANDOM as isize,
+    Normal = libc::POSIX_FADV_NORMAL as isize,
+    /// Twice as far as the device says.
+    Sequential = libc::POSIX_FADV_SEQUENTIAL as isize,
+}
+
+/// Sets how far the kernel reads ahead of this open file.
+pub(super) fn advise(file: FileHandle, advice: Advice) {
     // SAFETY: takes numbers only. It is advice: a refusal changes nothing.
-    unsafe { libc::posix_fadvise(file.0, 0, 0, advice) };
+    unsafe { libc::posix_fadvise(file.0, 0, 0, advice as i32) };
 }
 
 const TRIES: u32 = 20;

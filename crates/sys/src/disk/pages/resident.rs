@@ -31,26 +31,22 @@ pub(super) fn pages_of(file: FileHandle, offset: u64, len: u64) -> Option<u64> {
     (result == 0).then_some(found.cached)
 }
 
-/// Which blocks of a file are in the page cache. Without `cachestat`, none counts as cached.
+/// Which parts of a file are in the page cache. Without `cachestat`, none counts as cached.
 pub(super) struct Residence {
     /// The block itself.
     pub(super) is_in_memory: bool,
-    /// The block after it.
+    /// All that is read of the file when the block has been: the block and what follows it.
     pub(super) is_ahead: bool,
 }
 
 impl Residence {
-    /// Of the `len` bytes at `offset`.
-    pub(super) fn of(file: FileHandle, offset: u64, len: u32) -> Self {
+    /// Of the `len` bytes at `offset`, and the `ahead` bytes that follow them.
+    pub(super) fn of(file: FileHandle, offset: u64, len: u32, ahead: Bytes) -> Self {
+        let holds = |len: u64| pages_of(file, offset, len).is_some_and(|n| n >= len.div_ceil(PAGE));
         let len = u64::from(len);
-        let whole = len.div_ceil(PAGE);
-        // Often both parts are there, and one look says so.
-        let both = pages_of(file, offset, 2 * len).unwrap_or(0);
-        if both >= 2 * whole {
-            return Self { is_in_memory: true, is_ahead: true };
-        }
-        let first = pages_of(file, offset, len).unwrap_or(0);
-        Self { is_in_memory: first >= whole, is_ahead: both.saturating_sub(first) >= whole }
+        // Of a title in memory, one look says so.
+        let is_ahead = holds(len + ahead.0);
+        Self { is_in_memory: is_ahead || holds(len), is_ahead }
     }
 }
 

@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::resident::pages_of;
 use super::*;
@@ -41,10 +41,10 @@ impl Fixture {
     }
 
     fn with_free_memory(places: u32, free_min: Bytes) -> Self {
-        Self::with(places, free_min, None)
+        Self::with(places, free_min, ReadAhead::Usual)
     }
 
-    fn with(places: u32, free_min: Bytes, window: Option<Bytes>) -> Self {
+    fn with(places: u32, free_min: Bytes, read_ahead: ReadAhead) -> Self {
         // Beside the build, not in the temporary directory: that may be memory.
         let build = std::env::current_exe().unwrap();
         let directory = tempfile::tempdir_in(build.parent().unwrap()).unwrap();
@@ -53,8 +53,15 @@ impl Fixture {
         file.write_all(&content(0, LEN as u32)).unwrap();
         file.sync_all().unwrap();
         let rights = FillerRights::default();
-        let options =
-            PagesOptions { places, block: BLOCK, depth: 8, threads: 2, free_min, window, rights };
+        let options = PagesOptions {
+            places,
+            block: BLOCK,
+            depth: 8,
+            threads: 2,
+            free_min,
+            read_ahead,
+            rights,
+        };
         let fixture = Self {
             port: DiskPages::open(options).unwrap(),
             file: File::open(path).unwrap(),
@@ -83,6 +90,7 @@ impl Fixture {
             len: BLOCK,
             sum: None,
             reads_ahead: false,
+            rest: Bytes(0),
         }
     }
 
@@ -99,7 +107,7 @@ impl Fixture {
 
     fn is_in_memory(&self, block: u64) -> bool {
         let file = FileHandle(self.file.as_raw_fd());
-        Residence::of(file, block * u64::from(BLOCK), BLOCK).is_in_memory
+        Residence::of(file, block * u64::from(BLOCK), BLOCK, Bytes(0)).is_in_memory
     }
 
     /// As [`Self::left_of`], for the last page of the block.
@@ -159,20 +167,39 @@ fn a_deleted_file_is_let_go_of_though_its_block_stays() {
     let path = fixture.directory.path().join("title");
     std::fs::remove_file(&path).unwrap();
     let deleted = PathBuf::from(format!("{} (deleted)", path.display()));
-    let is_open = |at: &std::io::Result<std::fs::DirEntry>| {
-        // A descriptor that has been closed since is not open.
-        std::fs::read_link(at.as_ref().unwrap().path()).is_ok_and(|to| to == deleted)
-    };
     // Ours stays; the place's goes within seconds. Without that, this would not end.
-    while std::fs::read_dir("/proc/self/fd").unwrap().filter(is_open).count() > 1 {
+    while open_files_at(&deleted) > 1 {
         std::thread::sleep(std::time::Duration::from_millis(50));
     }
     assert!(fixture.left_of(2));
 }
 
 #[test]
+fn no_file_is_kept_open_while_memory_is_free() {
+    let mut fixture = Fixture::with_free_memory(2, Bytes(0));
+    fixture.fill(fixture.transfer(0, 1, 0));
+    // Three times as long as the thread takes to look.
+    std::thread::sleep(std::time::Duration::from_millis(750));
+    fixture.fill(fixture.transfer(1, 1, 12));
+    // What was filled before the first look goes at the end of its block.
+    fixture.fill(fixture.transfer(0, 2, 7));
+    while open_files_at(&fixture.directory.path().join("title")) > 1 {
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+}
+
+/// How many descriptors of this process are open at this path.
+fn open_files_at(path: &Path) -> usize {
+    let is_open = |at: &std::io::Result<std::fs::DirEntry>| {
+        // A descriptor that has been closed since is not open.
+        std::fs::read_link(at.as_ref().unwrap().path()).is_ok_and(|to| to == path)
+    };
+    std::fs::read_dir("/proc/self/fd").unwrap().filter(is_open).count()
+}
+
+#[test]
 fn the_kernel_reads_ahead_only_where_it_may() {
-    let mut fixture = Fixture::with(4, ALWAYS_SCARCE, Some(WINDOW));
+    let mut fixture = Fixture::with(4, ALWAYS_SCARCE, ReadAhead::InTurns(WINDOW));
     for block in 0..3 {
         fixture.fill(fixture.transfer(block, 1, block.into()));
         assert!(!fixture.is_in_memory(u64::from(block) + 1));
@@ -189,6 +216,27 @@ fn the_kernel_reads_ahead_only_where_it_may() {
     fixture.fill(fixture.transfer(1, 2, 9));
     fixture.fill(Transfer { reads_ahead: true, ..fixture.transfer(2, 2, 4) });
     assert_eq!(fixture.port.read_ahead(), 0);
+}
+
+#[test]
+fn what_the_kernel_reads_ahead_counts_until_it_has_been_read() {
+    let mut fixture = Fixture::with(4, ALWAYS_SCARCE, ReadAhead::Doubled(WINDOW));
+    let of = |fixture: &mut Fixture, place, block: u64, blocks_behind: u64| {
+        let rest = Bytes(blocks_behind * u64::from(BLOCK));
+        fixture.fill(Transfer { rest, ..fixture.transfer(place, 1, block) });
+        fixture.port.read_ahead()
+    };
+    assert_eq!(of(&mut fixture, 0, 0, 19), BLOCK, "nothing has been read");
+    // By single pages, so that a part of them can go.
+    let file = FileHandle(fixture.file.as_raw_fd());
+    advise(file, Advice::Random);
+    sum_of(&fixture, 0, 8 * BLOCK);
+    discard::discard(file.0, 8 * u64::from(BLOCK), LEN);
+    assert!(fixture.is_in_memory(7) && !fixture.is_in_memory(8));
+    // A window is two blocks, and the next one is asked for at the beginning of the last.
+    assert_eq!(of(&mut fixture, 1, 4, 15), 0, "the title is in memory up to block 7");
+    assert_eq!(of(&mut fixture, 2, 5, 14), BLOCK, "block 8 is not");
+    assert_eq!(of(&mut fixture, 3, 6, 1), 0, "nor need it be, where block 7 is the last one");
 }
 
 #[test]
@@ -396,7 +444,7 @@ fn wrong_sizes_are_refused() {
         depth: 1,
         threads: 1,
         free_min: ALWAYS_SCARCE,
-        window: None,
+        read_ahead: ReadAhead::Usual,
         rights,
     };
     for bad in [
