@@ -99,12 +99,14 @@ pub enum ReadAhead {
 }
 
 impl ReadAhead {
-    /// What may have been read of a file behind the block that is read next.
+    /// How far behind a block everything has been read when the block makes the kernel read no
+    /// more. Large windows are [looked at](resident::is_behind) by themselves.
     fn behind(self, transfer: &Transfer) -> Bytes {
         let block = Bytes(u64::from(transfer.len));
         let behind = match self {
-            Self::Usual | Self::InTurns(_) => block,
+            Self::Usual => block,
             Self::Doubled(bytes) => bytes + block,
+            Self::InTurns(_) => Bytes(0),
         };
         behind.min(transfer.rest)
     }

@@ -34,8 +34,8 @@ pub(super) struct Figures {
     schedstat: File,
     status: Option<File>,
     stat: Option<File>,
-    /// What was read last.
-    text: Vec<u8>,
+    /// Room for what is read.
+    text: Box<[u8]>,
 }
 
 impl Figures {
@@ -46,7 +46,7 @@ impl Figures {
             schedstat: File::open(format!("{task}/schedstat"))?,
             status: File::open(format!("{task}/status")).ok(),
             stat: File::open("/proc/stat").ok(),
-            text: vec![],
+            text: vec![0; FILE_MAX].into(),
         })
     }
 
@@ -65,9 +65,8 @@ impl Figures {
     }
 }
 
-/// Reads a file of `/proc` from its beginning, up to a limit.
-fn read<'a>(file: &File, text: &'a mut Vec<u8>) -> Option<&'a str> {
-    text.resize(FILE_MAX, 0);
+/// Reads a file of `/proc` from its beginning, as far as there is room.
+fn read<'a>(file: &File, text: &'a mut [u8]) -> Option<&'a str> {
     let mut len = 0;
     while len < text.len() {
         match file.read_at(&mut text[len..], len as u64).ok()? {
@@ -75,12 +74,11 @@ fn read<'a>(file: &File, text: &'a mut Vec<u8>) -> Option<&'a str> {
             more => len += more,
         }
     }
-    text.truncate(len);
-    std::str::from_utf8(text).ok()
+    std::str::from_utf8(&text[..len]).ok()
 }
 
-/// Bytes of a file that are read: the lines of a hundred processors.
-const FILE_MAX: usize = 16 * 1024;
+/// Bytes of a file that are read: the lines of five hundred processors.
+const FILE_MAX: usize = 64 * 1024;
 
 /// `run wait slices`, in ns (Linux, Documentation/scheduler/sched-stats.rst).
 fn schedstat(text: &str) -> Option<(Nanos, Nanos)> {

@@ -35,7 +35,7 @@ pub(super) fn pages_of(file: FileHandle, offset: u64, len: u64) -> Option<u64> {
 pub(super) struct Residence {
     /// The block itself.
     pub(super) is_in_memory: bool,
-    /// All that is read of the file when the block has been: the block and what follows it.
+    /// The block and the bytes behind it that were asked about.
     pub(super) is_ahead: bool,
 }
 
