@@ -116,7 +116,7 @@ impl DiscardThread {
     fn run(mut self) {
         while !self.shared.stop.load(Ordering::Relaxed) {
             let free = free_memory();
-            // The blocks of all places are read anew before an old one is given up.
+            // Until a block is given up, no more is read than all places hold.
             let soon = Bytes(self.kept.len() as u64 * u64::from(self.block));
             let wants = free.0 < self.free_min.0.saturating_add(soon.0);
             self.shared.wants.store(wants, Ordering::Relaxed);
