@@ -83,6 +83,21 @@ pub struct Transfer {
     pub rest: Bytes,
 }
 
+impl Transfer {
+    /// From or to the beginning of the block, without a checksum and without read-ahead.
+    #[must_use]
+    pub const fn new(
+        direction: Direction,
+        block: BlockRef,
+        file: FileHandle,
+        offset: Bytes,
+        len: u32,
+    ) -> Self {
+        let (at, sum, reads_ahead, rest) = (0, None, false, Bytes(0));
+        Self { direction, block, file, offset, at, len, sum, reads_ahead, rest }
+    }
+}
+
 /// The end of a transfer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Completion {

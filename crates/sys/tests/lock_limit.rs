@@ -41,17 +41,7 @@ fn a_refused_registration_is_reported_and_reads_go_on() {
     let block = keeper.take().unwrap();
     let port_block = BlockRef { place: block.place, generation: block.generation };
     let file = FileHandle(open.as_raw_fd());
-    let transfer = Transfer {
-        direction: Direction::Read,
-        block: port_block,
-        file,
-        offset: Bytes(0),
-        at: 0,
-        len: 8192,
-        sum: None,
-        reads_ahead: false,
-        rest: Bytes(0),
-    };
+    let transfer = Transfer::new(Direction::Read, port_block, file, Bytes(0), 8192);
     device.submit(clock::now(), transfer).unwrap();
     let completion = loop {
         device.kick(clock::now());

@@ -52,17 +52,7 @@ fn a_write_of_which_a_part_was_done_is_never_counted_whole() {
         let place = keeper.take().unwrap();
         let block = BlockRef { place: place.place, generation: place.generation };
         let (direction, file_handle) = (Direction::Write, FileHandle(file.as_raw_fd()));
-        let transfer = Transfer {
-            direction,
-            block,
-            file: file_handle,
-            offset: Bytes(0),
-            at: 0,
-            len: WHOLE,
-            sum: None,
-            reads_ahead: false,
-            rest: Bytes(0),
-        };
+        let transfer = Transfer::new(direction, block, file_handle, Bytes(0), WHOLE);
         port.submit(clock::now(), transfer).unwrap();
         let completion = loop {
             port.kick(clock::now());

@@ -112,9 +112,9 @@ fn by_reference(
     })
 }
 
-/// How far the kernel reads ahead. Twice as far as the device says needs no promise of the ledger:
-/// that counts the device's read-ahead as blocks of each stream, so what is added fits into as much
-/// memory as the arena, which is a third of the free memory.
+/// How far the kernel reads ahead. The ledger counts the device's read-ahead as blocks of each
+/// stream. Doubling adds as much again, at most the size of the arena. The arena is a third of the
+/// free memory, so the ledger promises nothing for it.
 fn read_ahead_of(limits: &VolumeLimits) -> ReadAhead {
     let doubled = Bytes(2 * limits.read_ahead.0);
     match limits.turns {

@@ -28,17 +28,7 @@ fn job(place: u32, position: u64, deadline: u64) -> Job {
     let block = BlockRef { place, generation: 1 };
     let (offset, len) = (Bytes(position), MIB as u32);
     let (direction, file) = (Direction::Read, FileHandle(1));
-    let transfer = Transfer {
-        direction,
-        block,
-        file,
-        offset,
-        at: 0,
-        len,
-        sum: None,
-        reads_ahead: false,
-        rest: Bytes(0),
-    };
+    let transfer = Transfer::new(direction, block, file, offset, len);
     Job { transfer, deadline: MonoTime(deadline), position }
 }
 

@@ -5,7 +5,7 @@
 
 use tactus_core::cycle::{Cycle, ProbeRead};
 use tactus_core::ports::{self, Direction, DiskPort, FileHandle, Transfer};
-use tactus_core::units::{Bytes, MonoTime};
+use tactus_core::units::MonoTime;
 use tactus_ring::arena::{ArenaOwner, BlockRef};
 
 use crate::counters::DiskCounters;
@@ -41,17 +41,13 @@ impl Prober {
             let BlockRef { place, generation } = block;
             let taken = self.setup.port.submit(
                 now,
-                Transfer {
-                    direction: Direction::Read,
-                    block: ports::BlockRef { place, generation },
-                    file: self.setup.file,
-                    offset: read.offset,
-                    at: 0,
-                    len: read.len,
-                    sum: None,
-                    reads_ahead: false,
-                    rest: Bytes(0),
-                },
+                Transfer::new(
+                    Direction::Read,
+                    ports::BlockRef { place, generation },
+                    self.setup.file,
+                    read.offset,
+                    read.len,
+                ),
             );
             assert!(taken.is_ok(), "the device takes as many reads as the depth");
             self.flying.push((block, read));

@@ -7,7 +7,7 @@
 use tactus_core::cycle::{BlockWriteEnd, Cycle, Job};
 use tactus_core::mutant;
 use tactus_core::ports::{Direction, DiskFault, Sync, SyncResult, Transfer, Waker};
-use tactus_core::units::{Bytes, MonoTime};
+use tactus_core::units::MonoTime;
 use tactus_ring::spsc::{Consumer, Producer};
 
 use crate::counters::DiskCounters;
@@ -77,17 +77,7 @@ impl WritePath {
                     let since = matches!(class, WriteClass::BestEffort).then_some(now);
                     self.writes[block.place as usize] = PlaceWrite { token, since };
                     let direction = Direction::Write;
-                    let transfer = Transfer {
-                        direction,
-                        block,
-                        file,
-                        offset,
-                        at: 0,
-                        len,
-                        sum: None,
-                        reads_ahead: false,
-                        rest: Bytes(0),
-                    };
+                    let transfer = Transfer::new(direction, block, file, offset, len);
                     match class {
                         WriteClass::BestEffort => {
                             let deadline = MonoTime(u64::MAX);

@@ -139,17 +139,7 @@ mod tests {
         let offset = Bytes(number * u64::from(BLOCK) + u64::from(at));
         let block = BlockRef { place, generation };
         let (direction, file, len) = (Direction::Read, FileHandle(3), BLOCK - at);
-        Transfer {
-            direction,
-            block,
-            file,
-            offset,
-            at,
-            len,
-            sum: None,
-            reads_ahead: false,
-            rest: Bytes(0),
-        }
+        Transfer { at, ..Transfer::new(direction, block, file, offset, len) }
     }
 
     fn missing(pages: &Pages, from: u64, len: u32) -> Option<u64> {

@@ -175,20 +175,8 @@ mod tests {
             let (block, offset, at, len) =
                 (ports::BlockRef { place, generation }, Bytes(offset), 0, 8192);
             let direction = Direction::Write;
-            stable.write(
-                Transfer {
-                    direction,
-                    block,
-                    file,
-                    offset,
-                    at,
-                    len,
-                    sum: None,
-                    reads_ahead: false,
-                    rest: Bytes(0),
-                },
-                len,
-            );
+            stable
+                .write(Transfer { at, ..Transfer::new(direction, block, file, offset, len) }, len);
             keeper.emptied(BlockRef { place, generation });
         };
         write(&mut stable, 0);

@@ -311,8 +311,8 @@ struct Filler {
 const ANY_CORE: u32 = u32::MAX;
 
 impl Filler {
-    /// What the kernel must be told before it reads. What it has read ahead needs no advice: it was
-    /// given with the first block.
+    /// The advice that the kernel needs before this transfer. A block that was read ahead needs
+    /// none: the first block of its stream had it.
     fn advice(&self, transfer: &Transfer) -> Option<Advice> {
         match self.read_ahead {
             ReadAhead::InTurns(_) if !transfer.reads_ahead => Some(Advice::Random),

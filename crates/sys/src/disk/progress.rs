@@ -98,17 +98,7 @@ mod tests {
     fn transfer(offset: u64, len: u32) -> Transfer {
         let block = BlockRef { place: 0, generation: 1 };
         let (direction, file) = (Direction::Read, FileHandle(0));
-        Transfer {
-            direction,
-            block,
-            file,
-            offset: Bytes(offset),
-            at: 4096,
-            len,
-            sum: None,
-            reads_ahead: false,
-            rest: Bytes(0),
-        }
+        Transfer { at: 4096, ..Transfer::new(direction, block, file, Bytes(offset), len) }
     }
 
     /// The same the other way.

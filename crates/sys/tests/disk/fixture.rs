@@ -82,17 +82,7 @@ impl Fixture {
 pub(crate) fn transfer(block: BlockRef, file: FileHandle, offset: u64, len: u32) -> Transfer {
     let block = ports::BlockRef { place: block.place, generation: block.generation };
     let (direction, offset) = (Direction::Read, Bytes(offset));
-    Transfer {
-        direction,
-        block,
-        file,
-        offset,
-        at: 0,
-        len,
-        sum: None,
-        reads_ahead: false,
-        rest: Bytes(0),
-    }
+    Transfer::new(direction, block, file, offset, len)
 }
 
 pub(crate) fn block_of(transfer: Transfer) -> BlockRef {

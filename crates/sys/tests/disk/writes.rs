@@ -106,17 +106,7 @@ fn create(directory: &Path) -> File {
 fn write_of(block: BlockRef, file: FileHandle, offset: u64, len: u32) -> Transfer {
     let block = ports::BlockRef { place: block.place, generation: block.generation };
     let (direction, offset) = (Direction::Write, Bytes(offset));
-    Transfer {
-        direction,
-        block,
-        file,
-        offset,
-        at: 0,
-        len,
-        sum: None,
-        reads_ahead: false,
-        rest: Bytes(0),
-    }
+    Transfer::new(direction, block, file, offset, len)
 }
 
 /// What the file holds, read as anybody else would.

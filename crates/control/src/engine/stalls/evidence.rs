@@ -34,7 +34,7 @@ pub(super) struct Figures {
     schedstat: File,
     status: Option<File>,
     stat: Option<File>,
-    /// Room for what is read.
+    /// The buffer of the last read.
     text: Box<[u8]>,
 }
 

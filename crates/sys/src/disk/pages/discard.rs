@@ -22,7 +22,7 @@ use crate::waker::{Sleeper, Waker, waker};
 /// The way to the thread. It ends soon after the port.
 pub(super) struct Discarder {
     notes: Producer<PlaceEvent>,
-    /// The places whose blocks the thread was told of.
+    /// For each place, whether the thread has the file of its block.
     told: Box<[bool]>,
     waker: Waker,
     shared: Arc<Shared>,

@@ -12,8 +12,8 @@ use super::discard::{FOLIO_MAX, discard};
 use super::resident::pages_of;
 use crate::memory::PAGE;
 
-/// While it lives, the kernel reads of this open file what is asked for, by single pages. Then it
-/// reads ahead as far as the device says.
+/// While it lives, the kernel reads this open file by single pages, and nothing in advance.
+/// Afterwards the kernel reads ahead as far as the device says.
 pub(super) struct RandomAccess(FileHandle);
 
 impl RandomAccess {

@@ -81,17 +81,13 @@ impl Fixture {
     }
 
     fn transfer(&self, place: u32, generation: u32, block: u64) -> Transfer {
-        Transfer {
-            direction: Direction::Read,
-            block: BlockRef { place, generation },
-            file: FileHandle(self.file.as_raw_fd()),
-            offset: Bytes(block * u64::from(BLOCK)),
-            at: 0,
-            len: BLOCK,
-            sum: None,
-            reads_ahead: false,
-            rest: Bytes(0),
-        }
+        Transfer::new(
+            Direction::Read,
+            BlockRef { place, generation },
+            FileHandle(self.file.as_raw_fd()),
+            Bytes(block * u64::from(BLOCK)),
+            BLOCK,
+        )
     }
 
     fn fill(&mut self, transfer: Transfer) -> Completion {
@@ -181,7 +177,7 @@ fn no_file_is_kept_open_while_memory_is_free() {
     // Three times as long as the thread takes to look.
     std::thread::sleep(std::time::Duration::from_millis(750));
     fixture.fill(fixture.transfer(1, 1, 12));
-    // What was filled before the first look goes at the end of its block.
+    // The first block was filled before the thread's first look: its file is closed only now.
     fixture.fill(fixture.transfer(0, 2, 7));
     while open_files_at(&fixture.directory.path().join("title")) > 1 {
         std::thread::sleep(std::time::Duration::from_millis(50));

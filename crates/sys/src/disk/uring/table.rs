@@ -91,17 +91,7 @@ mod tests {
         let block = BlockRef { place, generation: 1 };
         let len = SECTOR as u32;
         let (direction, file, offset) = (Direction::Read, FileHandle(0), Bytes(0));
-        let transfer = Transfer {
-            direction,
-            block,
-            file,
-            offset,
-            at: 0,
-            len,
-            sum: None,
-            reads_ahead: false,
-            rest: Bytes(0),
-        };
+        let transfer = Transfer::new(direction, block, file, offset, len);
         InFlightOperation::Transfer(InFlightTransfer {
             progress: Progress::new(transfer),
             target: NonNull::dangling(),
